@@ -1,0 +1,1 @@
+"""Single-source kernels: the body of a Move, for CPU threads and GPUs."""

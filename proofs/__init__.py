@@ -1,0 +1,1 @@
+"""Theorems for every N, and the standalone certificate checker."""

@@ -1,0 +1,1 @@
+"""The algorithms: one small file per family, each readable as its textbook description."""
