@@ -46,16 +46,11 @@ class Bound:
     n: int
     ports: int
     blocks: int
-    rounds: int
-    """No schedule takes fewer rounds."""
-    sent: Fraction
-    """Some rank sends at least this much of m."""
-    received: Fraction
-    """Some rank receives at least this much of m."""
-    reduced: Fraction
-    """Some rank does at least this much work; an m of work is a binary reduction of each element of m."""
-    reduced_total: Fraction
-    """All ranks together do at least this much work."""
+    rounds: int  # no schedule takes fewer
+    sent: Fraction  # of m, by some rank, at least
+    received: Fraction  # of m, by some rank, at least
+    reduced: Fraction  # work of some rank, at least; 1 is a binary reduction of each element of m
+    reduced_total: Fraction  # work of all ranks together, at least
     reasons: dict[str, str] = field(compare=False, repr=False)
     model: str = field(default=MODEL, repr=False)
 
@@ -95,7 +90,7 @@ _TABLE = {
     "all_gather": _Row(_OTHERS, f"{_MEAN}each rank receives n-1 blocks", _OTHERS, _IN),
     "all_reduce": _Row(_TWICE, _GOSSIP, _TWICE, _GOSSIP, _OTHERS, streams=True),
     "all_to_all": _Row(_OTHERS, _OUT, _OTHERS, _IN),
-    "all_to_all_v": _Row(_NONE, "heaviest row off the diagonal", _NONE, "heaviest column off the diagonal"),
+    "all_to_all_v": _Row(_NONE, "heaviest row: what leaves that rank", _NONE, "heaviest column: what enters it"),
     "barrier": _Row(_NONE, "a token carries no data", _NONE, "a token carries no data"),
     "broadcast": _Row(
         _WHOLE, "each element leaves the root", _WHOLE, "each other rank receives m", streams=True
@@ -112,7 +107,7 @@ _TABLE = {
 }
 
 COLLECTIVES = tuple(_TABLE)
-REASONED = ("rounds", "sent", "received", "reduced", "reduced_total")
+_REASONED = ("rounds", "sent", "received", "reduced", "reduced_total")
 _NOTHING = (Fraction(0), Fraction(0), Fraction(0), Fraction(0))
 
 
@@ -165,14 +160,14 @@ def bound(
     elif name == "all_to_all_v":
         raise UsageError(f"bound of {name}: no counts; give {n} rows of {n}, what rank i holds for rank j")
     if n == 1:
-        reasons = dict.fromkeys(REASONED, "one rank has it all")
+        reasons = dict.fromkeys(_REASONED, "one rank has it all")
         return Bound(name, n, ports, blocks, 0, *_NOTHING, reasons)
     total = n * reduced
     rounds, why_rounds = _rounds(reach, max(sent, received), ports, blocks, row.streams)
     merges = f"an output merges {total + 1} contributions, which takes {total} binary reductions"
     mean = f"the busiest rank does at least 1/{n} of all the work"
     works = (mean, merges) if total else ("no output needs any",) * 2
-    reasons = dict(zip(REASONED, (why_rounds, row.why_sent, row.why_received, *works), strict=True))
+    reasons = dict(zip(_REASONED, (why_rounds, row.why_sent, row.why_received, *works), strict=True))
     return Bound(name, n, ports, blocks, rounds, sent, received, reduced, total, reasons)
 
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from algocc.collective import Buffer, Collective
 from algocc.errors import ScheduleError
-from algocc.schedule import chunk_name
+from algocc.table import chunk_name
 
 Array = NDArray[Any]
 
@@ -40,9 +40,11 @@ class Program:
     origin: the line of the schedule that a Move comes from, an index into `origins`.
     count: chunks that a Move handles, one after the other: chunk i of it is chunk + i of every operand.
     like: the input chunk, counted through all ranks, whose length the first chunk of the Move has.
-    final: the Move reduces the last contribution into its chunks (an average of integers divides here).
+    final: the Move reduces the last contribution into its chunks (an average of integers divides here); never set
+        for a Move of one source.
     src_start: first source of each Move; sources are `src_rank`, `src_buffer`, `src_chunk`, and `src_first`, which
-        is set if the source is one rank's contribution as it came in (an average of floats divides here).
+        is set if the source is one rank's contribution as it came in (an average of floats divides it when a Move
+        of two sources or more reduces it; a Move of one source copies).
     dst_start: first destination of each Move; `dst_rank`, `dst_buffer`, `dst_chunk`.
     wait_start: first wait of each Move: until counter `wait_counter` has had its signal number `wait_value`, counted
         from 1, of this iteration, or of the one `wait_lag` iterations before.

@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from algocc.collective import Buffer, Collective
 from algocc.errors import UsageError, near
-from algocc.schedule import COLUMNS, Action, Schedule
+from algocc.table import COLUMNS, Action, Schedule
 
 BUFFERS = {"in": Buffer.INPUT, "out": Buffer.OUTPUT, "scratch": Buffer.SCRATCH}
 ACTIONS = {"copy": Action.COPY, "reduce": Action.REDUCE, "prereduce": Action.PREREDUCE}

@@ -1,0 +1,112 @@
+"""`@schedule`: turns a function that writes steps into a named algorithm."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, overload
+
+from algocc.errors import AlgoccError, UsageError
+from algocc.steps import Steps
+from algocc.table import Schedule
+
+Writer = Callable[..., "Steps | Schedule"]
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """A schedule for every n: call it with the number of ranks and its own parameters.
+
+    name: what it is called on the command line.
+    collective: the name of the collective it does.
+    write: the decorated function.
+    takes: the condition on n in words, empty if any n will do.
+    steps, sent: formulae in n for the catalogue, as text.
+    """
+
+    name: str
+    collective: str
+    write: Writer
+    takes: str = ""
+    steps: str = ""
+    sent: str = ""
+
+    @property
+    def doc(self) -> str:
+        """First line of the docstring."""
+        return (inspect.getdoc(self.write) or "").split("\n", 1)[0]
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """Names of the parameters besides n."""
+        return tuple(inspect.signature(self.write).parameters)[1:]
+
+    @property
+    def where(self) -> str:
+        """File and line of the function."""
+        code = self.write.__code__
+        return f"{code.co_filename}:{code.co_firstlineno}"
+
+    def __call__(self, n: int, **params: Any) -> Schedule:
+        """The schedule for n ranks.
+
+        Raises UsageError if n is less than 1, the algorithm can't take it, a parameter is unknown, or the
+        function returns no schedule; the message says which.
+        """
+        if not isinstance(n, int) or n < 1:
+            raise UsageError(f"{self.name}: n={n!r}: the number of ranks is a whole number of 1 or more")
+        for key in params:
+            if key not in self.parameters:
+                known = ", ".join(self.parameters) or "none"
+                raise UsageError(f"{self.name}: unknown parameter {key!r}; it takes: {known}")
+        try:
+            made = self.write(n, **params)
+        except AlgoccError as error:
+            raise type(error)(f"{self.name}: n={n}: {error}") from error
+        if isinstance(made, Steps):
+            made.name = made.name or self.name
+            made = made.build()
+        if not isinstance(made, Schedule):
+            raise UsageError(
+                f"{self.name} ({self.where}) returned {type(made).__name__}, wanted Steps or a Schedule: "
+                "end the function with `return s`"
+            )
+        return made
+
+
+@overload
+def schedule(write: Writer, /) -> Algorithm: ...
+@overload
+def schedule(
+    *, name: str = "", collective: str = "", takes: str = "", steps: str = "", sent: str = ""
+) -> Callable[[Writer], Algorithm]: ...
+def schedule(write: Writer | None = None, /, **about: str) -> Algorithm | Callable[[Writer], Algorithm]:
+    """Make an algorithm of a function of n that returns `Steps` (or a Schedule).
+
+    >>> from algocc.collective import all_reduce
+    >>> @schedule
+    ... def exchange(n):
+    ...     s = Steps(all_reduce(n))
+    ...     with s.step():
+    ...         for rank in range(n):
+    ...             for peer in range(n):
+    ...                 if peer != rank:
+    ...                     s.reduce(src=rank, dst=peer, chunk=0)
+    ...     return s
+    >>> exchange(3)
+    <Schedule exchange: all_reduce n=3 chunks=1, 2 steps, 9 rows>
+    """
+
+    def wrap(function: Writer) -> Algorithm:
+        facts = {"name": function.__name__, "collective": "", **about}
+        return Algorithm(write=function, **facts)
+
+    return wrap if write is None else wrap(write)
+
+
+def require(condition: bool, wanted: str) -> None:
+    """For algorithms that can't take every n: raise UsageError saying which n they take."""
+    if not condition:
+        raise UsageError(f"this algorithm takes {wanted}")
+
