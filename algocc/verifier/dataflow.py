@@ -286,10 +286,11 @@ def _judge(held, left, right, inputs, want, set_start, set_items, chunks, idempo
         member[fill[r]] = v
         fill[r] += 1
 
-    # What each reduced value is first asked to be: (set, part) as one number. Whoever asks otherwise comes last.
+    # What each reduced value is first asked to be: (set, part) as one number. Outputs that ask otherwise queue up.
     asked = np.full(len(left), -1, np.int64)
+    queue = np.full(len(left), -1, np.int64)
+    behind = np.empty(0, np.int64)
     wrong = np.zeros(len(held), np.bool_)
-    differing = 0
     sets_right = True
     for o in range(len(held)):
         v = held[o]
@@ -308,7 +309,10 @@ def _judge(held, left, right, inputs, want, set_start, set_items, chunks, idempo
         elif asked[v - inputs] < 0:
             asked[v - inputs] = wish
         elif asked[v - inputs] != wish:
-            differing += 1
+            if not len(behind):
+                behind = np.full(len(held), -1, np.int64)
+            behind[o] = queue[v - inputs]
+            queue[v - inputs] = o
 
     good = np.zeros(len(left), np.bool_)
     twice = False
@@ -370,21 +374,17 @@ def _judge(held, left, right, inputs, want, set_start, set_items, chunks, idempo
             same, set_same = _compare(items, wish % chunks, chunks, parent, local, r, bits[i], counts, i)
             good[members[i] - inputs] = set_same if idempotent else same
             sets_right &= set_same
+            o = queue[members[i] - inputs]
+            while o >= 0:
+                items = set_items[set_start[want[o // chunks]] : set_start[want[o // chunks] + 1]]
+                same, set_same = _compare(items, o % chunks, chunks, parent, local, r, bits[i], counts, i)
+                wrong[o] = not (set_same if idempotent else same)
+                sets_right &= set_same
+                o = behind[o]
     for o in range(len(held)):
         v = held[o]
-        if v >= inputs:
-            if not differing or asked[v - inputs] == want[o // chunks] * chunks + o % chunks:
-                wrong[o] = not good[v - inputs]
-            else:
-                # The same value is asked to be two things. Equal sets under two numbers make both right.
-                items = set_items[set_start[want[o // chunks]] : set_start[want[o // chunks] + 1]]
-                wish = asked[v - inputs]
-                others = set_items[set_start[wish // chunks] : set_start[wish // chunks + 1]]
-                same = o % chunks == wish % chunks and len(items) == len(others)
-                if same:
-                    same = (np.sort(items) == np.sort(others)).all()
-                wrong[o] = not same or not good[v - inputs]
-                sets_right &= same
+        if v >= inputs and asked[v - inputs] == want[o // chunks] * chunks + o % chunks:
+            wrong[o] = not good[v - inputs]
     return wrong, twice, sets_right, ordered, deepest
 
 
