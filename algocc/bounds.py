@@ -7,9 +7,9 @@ AllToAll; the largest input or output of any rank in AllToAllV.
 Each number is a bound of its own: a schedule that attains one may have to miss another. AllToAll in the
 fewest rounds, say, sends more than the least volume.
 
-Sources: Bruck, Ho, Kipnis, Upfal and Weathersby 1997 (rounds, k ports); Bar-Noy and Ho 1999 (Broadcast of many
-blocks, k ports); Harary and Schwenk 1974 (one-way gossip takes 2n-2 calls); Patarasuk and Yuan 2009 (AllReduce
-volume); König 1916 (a bipartite multigraph needs as many edge colours as its largest degree).
+Sources: Bruck, Ho, Kipnis, Upfal and Weathersby 1997 (rounds, k ports); Bar-Noy and Ho 1999 (Broadcast of
+many blocks, k ports); Harary and Schwenk 1974 (one-way gossip takes 2n-2 calls); Patarasuk and Yuan 2009
+(AllReduce volume); König 1916 (a bipartite multigraph needs as many edge colours as its largest degree).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from typing import NamedTuple, SupportsIndex
 from algocc.errors import UsageError, near
 
 MODEL = (
-    "semigroup, point to point: in a round a rank sends at most `ports` messages and receives at most `ports`, "
-    "reading the state before the round; a message carries at most m/blocks, each word of it a reduction of "
-    "contributions to one element (no coding); only ranks reduce (no switch reduction)"
+    "semigroup, point to point: in a round a rank sends at most `ports` messages and receives at most "
+    "`ports`, reading the state before the round; a message carries at most m/blocks, each word of it a "
+    "reduction of contributions to one element (no coding); only ranks reduce (no switch reduction)"
 )
 
 Counts = Iterable[Iterable[SupportsIndex]]
@@ -90,7 +90,9 @@ _TABLE = {
     "all_gather": _Row(_OTHERS, f"{_MEAN}each rank receives n-1 blocks", _OTHERS, _IN),
     "all_reduce": _Row(_TWICE, _GOSSIP, _TWICE, _GOSSIP, _OTHERS, streams=True),
     "all_to_all": _Row(_OTHERS, _OUT, _OTHERS, _IN),
-    "all_to_all_v": _Row(_NONE, "heaviest row: what leaves that rank", _NONE, "heaviest column: what enters it"),
+    "all_to_all_v": _Row(
+        _NONE, "heaviest row: what leaves that rank", _NONE, "heaviest column: what enters it"
+    ),
     "barrier": _Row(_NONE, "a token carries no data", _NONE, "a token carries no data"),
     "broadcast": _Row(
         _WHOLE, "each element leaves the root", _WHOLE, "each other rank receives m", streams=True

@@ -134,19 +134,19 @@ class Collective:
 
     def same_task(self, other: Collective) -> bool:
         """Whether both demand the same of the same buffers, whatever they are called and cut into."""
-        return (
-            self.n == other.n
-            and all(
-                np.array_equal(getattr(self, a), getattr(other, a)) for a in ("inputs", "outputs", "sizes")
-            )
-            and all(
-                np.array_equal(np.sort(self._set(s)), np.sort(other._set(t)))
-                for s, t in np.unique(np.stack([self.want, other.want]), axis=1).T.tolist()
-            )
-        )
+        if not all(np.array_equal(getattr(self, a), getattr(other, a)) for a in ("inputs", "outputs", "sizes")):
+            return False
+        pairs = np.unique(self.want * np.int64(len(other.set_start)) + other.want)
+        mine, theirs = self.sets(pairs // len(other.set_start)), other.sets(pairs % len(other.set_start))
+        return all(np.array_equal(a, b) for a, b in zip(mine, theirs, strict=True))
 
-    def _set(self, s: int) -> Ints:
-        return self.set_items[self.set_start[s] : self.set_start[s + 1]]
+    def sets(self, which: Ints) -> tuple[Ints, Ints]:
+        """The lengths of these sets, and their items one set after another, each set sorted."""
+        lengths = np.diff(self.set_start)[which]
+        ends = np.cumsum(lengths)
+        at = np.arange(int(lengths.sum())) + np.repeat(self.set_start[:-1][which] - ends + lengths, lengths)
+        owner, items = np.repeat(np.arange(len(which)), lengths), self.set_items[at]
+        return lengths, items[np.lexsort((items, owner))]
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Collective):
@@ -185,6 +185,8 @@ def _check(c: Collective, total: int) -> None:
             raise UsageError(f"{where}: {name} has shape {found.shape}, wanted ({length},)")
         if found.min(initial=0) < 0:
             raise UsageError(f"{where}: {name} holds {found.min()}, wanted 0 or more")
+    if c.set_start[0] or c.set_start[-1] != len(c.set_items):
+        raise UsageError(f"{where}: set_start does not go from 0 to {len(c.set_items)}, the length of set_items")
     if len(c.want) and c.want.max() >= len(c.set_start) - 1:
         raise UsageError(f"{where}: want names set {c.want.max()}, there are {len(c.set_start) - 1}")
     if len(c.set_items) and not 0 <= c.set_items.min() <= c.set_items.max() < total:
@@ -202,12 +204,17 @@ def _check(c: Collective, total: int) -> None:
     ):
         rank, first_block, last_block = getattr(c, name).T
         if len(rank) and (
-            rank.min() < 0
+            getattr(c, name).min() < 0
             or rank.max() >= c.n
             or (first_block >= first_of[rank]).any()
             or (last_block >= last_of[rank]).any()
         ):
             raise UsageError(f"{where}: a row of {name} names a rank or block that does not exist")
+    rank, i, o = c.alias.T
+    i, o = c.input_start[rank] + i, c.output_start[rank] + o
+    shared = np.bincount(i).max(initial=0) > 1 or np.bincount(o).max(initial=0) > 1
+    if shared or (c.sizes[i] != c.output_sizes[o]).any():
+        raise UsageError(f"{where}: alias: in place an input block is one output block of the same size")
 
 
 def _collective(
@@ -216,8 +223,8 @@ def _collective(
     *,
     inputs: Ints | int,
     outputs: Ints | int,
-    sets: tuple[Ints, Ints],
-    want: Ints,
+    sets: tuple[Any, Any],
+    want: Any,
     **rest: Any,
 ) -> Collective:
     """Spell out scalars; `sets` is (items, lengths)."""
@@ -373,9 +380,9 @@ def exscan(n: int, *, chunks: int = 1) -> Collective:
     )  # fmt: skip
 
 
-def barrier(n: int) -> Collective:
+def barrier(n: int, *, chunks: int = 1) -> Collective:
     """Every rank ends with a token that has seen all ranks; how often does not matter."""
-    return replace(all_reduce(n), name="barrier", idempotent=True)
+    return replace(all_reduce(n, chunks=chunks), name="barrier", idempotent=True)
 
 
 def send_recv(n: int, *, pairs: Sequence[tuple[int, int]] | None = None, chunks: int = 1) -> Collective:
@@ -448,8 +455,6 @@ def collective(name: str, n: int, **params: Any) -> Collective:
     """
     if name not in COLLECTIVES:
         raise UsageError(f"unknown collective {name!r}{near(name, COLLECTIVES)}; known: {', '.join(COLLECTIVES)}")
-    if name == "barrier" and params.get("chunks") == 1:
-        del params["chunks"]
     try:
         return COLLECTIVES[name](n, **params)
     except TypeError as error:

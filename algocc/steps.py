@@ -40,6 +40,7 @@ class Transfer(NamedTuple):
     to: the chunk it lands in, the same if None.
     count: chunks sent.
     when: False where a rank sends nothing.
+    action: what it does, if not what the rule does: "copy", "reduce" or "prereduce".
     """
 
     peer: Any
@@ -47,10 +48,12 @@ class Transfer(NamedTuple):
     to: Any = None
     count: Any = 1
     when: Any = True
+    action: str | None = None
 
 
-Rule = Callable[[Any, Any, int], "Transfer | tuple[Any, Any]"]
-"""A function of (rank, step, n) that returns the peer to send to and the chunk, for ints, arrays and symbols alike."""
+Rule = Callable[..., "Transfer | tuple[Any, Any] | list[Transfer]"]
+"""A function of (rank, step, n) that returns the peer to send to and the chunk, for ints, arrays and symbols alike;
+a list where a rank sends several times in a step, in the order in which a receiver reduces them."""
 
 
 class Steps:
@@ -65,7 +68,7 @@ class Steps:
         self.collective = collective
         self.name = name
         self._load = load
-        self._blocks: list[tuple[int, Action, int, tuple[NDArray[Any], ...]]] = []
+        self._blocks: list[tuple[NDArray[Any], ...]] = []
         self._pending: list[tuple[int, ...]] = []
         self._step = -1
         self._open = False
@@ -128,11 +131,11 @@ class Steps:
     ) -> None:  # fmt: skip
         """Write `steps` steps, step t of them being what `rule(rank, first + t, n)` says every rank sends.
 
-        Raises UsageError if the rule does not return (peer, chunk) or a `Transfer` of whole numbers.
+        Raises UsageError if the rule does not return (peer, chunk), a `Transfer` of whole numbers, or a list of them.
         """
         if self._open:
             raise UsageError(f"{caller()}: a rule writes whole steps: call it outside `with s.step()`")
-        code = getattr(rule, "__code__", None)
+        code = getattr(getattr(rule, "func", rule), "__code__", None)
         origin = self._origin(f"{_file(code.co_filename)}:{code.co_firstlineno}" if code else caller())
         kind = self._action(action)
         source = self._buffer(buffer, self.collective.source)
@@ -143,20 +146,20 @@ class Steps:
         for start in range(0, steps, block):
             step = np.arange(start, min(start + block, steps), dtype=np.int32)[:, None]
             said = rule(rank, step + first, self.n)
+            parts = []
             try:
-                t = said if isinstance(said, Transfer) else Transfer(*said)
-                peer, chunk = _whole(t.peer), _whole(t.chunk)
-                to, count = chunk if t.to is None else _whole(t.to), _whole(t.count)
+                for t in said if isinstance(said, list) else [said]:
+                    t = t if isinstance(t, Transfer) else Transfer(*t)
+                    act = kind if t.action is None else self._action(t.action)
+                    peer, chunk = _whole(t.peer), _whole(t.chunk)
+                    to, count = chunk if t.to is None else _whole(t.to), _whole(t.count)
+                    parts.append((step + (self._step + 1), rank, peer, chunk, to, count, act, t.when))
             except TypeError as error:
                 raise UsageError(
-                    f"{self._origin_name(origin)}: a rule returns (peer, chunk) or a Transfer of whole numbers, "
-                    f"found {said!r:.80}"
+                    f"{self._origin_name(origin)}: a rule returns (peer, chunk), a Transfer of whole numbers or a "
+                    f"list of them, found {said!r:.80}"
                 ) from error
-            shape = (len(step), self.n)
-            columns = [np.broadcast_to(a, shape) for a in (step + (self._step + 1), rank, peer, chunk, to, count)]
-            when = np.broadcast_to(t.when, shape)
-            flat = [a.ravel() if when.all() else a[when] for a in columns]
-            self._append(kind, source, sink, origin, *flat)
+            self._append_parts(parts, (len(step), self.n), source, sink, origin)
         self._step += steps
 
     def build(self) -> Schedule:
@@ -221,7 +224,7 @@ class Steps:
         self._append(action, buffer, to_buffer, origin, np.full(len(rank), self._step), rank, peer, chunk, to, count)
 
     def _append(
-        self, action: int, buffer: int, to_buffer: int, origin: int,
+        self, action: Any, buffer: int, to_buffer: int, origin: int,
         step: Any, rank: Any, peer: Any, chunk: Any, to: Any, count: Any,
     ) -> None:  # fmt: skip
         rows = len(step)
@@ -232,6 +235,24 @@ class Steps:
                 for a, dtype in zip(parts, COLUMNS.values(), strict=True)
             )
         )
+
+    def _append_parts(self, parts: list[Any], shape: tuple[int, int], source: int, sink: int, origin: int) -> None:
+        """The transfers of one evaluation of a rule; those of a step one after another."""
+        flat = []
+        for *columns, act, when in parts:
+            arrays = [np.broadcast_to(a, shape) for a in columns]
+            keep = np.broadcast_to(when, shape)
+            flat.append((act, [a.ravel() if keep.all() else a[keep] for a in arrays]))
+        if len(flat) < 2:
+            for act, arrays in flat:
+                self._append(act, source, sink, origin, *arrays)
+            return
+        joined = [np.concatenate(column) for column in zip(*(arrays for _, arrays in flat), strict=True)]
+        acts: Any = np.repeat(np.array([act for act, _ in flat], np.int8), [len(arrays[0]) for _, arrays in flat])
+        if shape[0] > 1:
+            order = np.argsort(joined[0], kind="stable")
+            joined, acts = [column[order] for column in joined], acts[order]
+        self._append(acts, source, sink, origin, *joined)
 
     def _flush(self) -> None:
         if self._pending:

@@ -48,7 +48,7 @@ COLUMNS = {
     "peer_buffer": np.int8,
     "peer_chunk": np.int32,
     "count": np.int32,
-    "origin": np.int16,
+    "origin": np.int32,
 }
 """The columns of the table and their types; -1 in peer_buffer and peer_chunk leaves the place to the other side."""
 
@@ -129,7 +129,7 @@ class Schedule:
         return self.collective.n
 
     @property
-    def columns(self) -> dict[str, Array]:
+    def columns(self) -> dict[str, Any]:
         """The columns by name, in the order of `COLUMNS`."""
         return {name: getattr(self, name) for name in COLUMNS}
 
@@ -238,7 +238,7 @@ def match(s: Schedule) -> tuple[Schedule, list[Failure]]:
     columns["action"] -= Action.RECV
     columns |= {"rank": s.rank[send], "buffer": s.buffer[send], "chunk": s.chunk[send]}
     columns |= {"peer": s.rank[recv], "peer_buffer": s.buffer[recv], "peer_chunk": s.chunk[recv]}
-    joined = {name: np.concatenate([column[whole], columns[name]]) for name, column in s.columns.items()}
+    joined: dict[str, Any] = {name: np.concatenate([column[whole], columns[name]]) for name, column in s.columns.items()}
     order = np.lexsort((np.concatenate([whole, recv]), joined["step"]))
     return replace(s, **{name: column[order] for name, column in joined.items()}), []
 

@@ -47,12 +47,41 @@ Section Count.
     induction l; rewrite ?count_cons; cbn; auto using in_cons.
   Qed.
 
+  Lemma count_negb p l : count p l + count (fun a => negb (p a)) l = length l.
+  Proof. induction l as [|a l IH]; rewrite ?count_cons; cbn; [auto|destruct (p a); cbn; lia]. Qed.
+
+  Lemma count_filter_le p q l : count p (filter q l) <= count p l.
+  Proof.
+    induction l as [|a l IH]; [auto|]. cbn [filter].
+    destruct (q a); rewrite !count_cons; lia.
+  Qed.
+
   Lemma count_concat p (ls : list (list A)) n :
     (forall l, In l ls -> count p l = n) -> count p (concat ls) = length ls * n.
   Proof.
     induction ls as [|l ls IH]; intros H; [reflexivity|].
     cbn [concat length]. rewrite count_app, (H l) by (left; reflexivity).
     rewrite IH by (intros; apply H; right; assumption). lia.
+  Qed.
+
+  Lemma count_concat_le p (ls : list (list A)) b :
+    (forall l, In l ls -> count p l <= b) -> count p (concat ls) <= length ls * b.
+  Proof.
+    induction ls as [|l ls IH]; intros H; [apply Nat.le_0_l|].
+    cbn [concat length]. rewrite count_app.
+    specialize (IH (fun l' Hl => H l' (or_intror Hl))).
+    specialize (H l (or_introl eq_refl)). lia.
+  Qed.
+
+  Lemma count_unique p l :
+    NoDup l -> (forall a b, In a l -> In b l -> p a = true -> p b = true -> a = b) ->
+    count p l <= 1.
+  Proof.
+    intros nd H. unfold count. destruct (filter p l) as [|a rest] eqn:E; [apply Nat.le_0_l|].
+    rewrite <- E. apply (NoDup_incl_length (l' := [a])); [apply NoDup_filter, nd|].
+    intros b Hb. left.
+    assert (Ha : In a (filter p l)) by (rewrite E; left; reflexivity).
+    apply filter_In in Ha, Hb. apply H; tauto.
   Qed.
 End Count.
 
@@ -164,4 +193,70 @@ Proof.
         induction l as [|a l IH]; [auto|]. cbn [filter].
         destruct (label a =? h); cbn [negb]; rewrite !count_cons; destruct (label a =? h'); lia. }
     specialize (Hk h (or_introl eq_refl)). cbn [length]. lia.
+Qed.
+
+(** ** Duplicate-free lists *)
+
+Lemma NoDup_map_on {A B} (f : A -> B) (l : list A) :
+  (forall x y, In x l -> In y l -> f x = f y -> x = y) -> NoDup l -> NoDup (map f l).
+Proof.
+  induction l as [|a l IH]; intros inj nd; [constructor|].
+  inversion_clear nd as [|? ? Hna Hnd]. cbn. constructor.
+  - intros Hin. apply in_map_iff in Hin as (b & Hf & Hb).
+    apply Hna. rewrite <- (inj b a); cbn; auto.
+  - apply IH; [|assumption]. intros x y Hx Hy. apply inj; cbn; auto.
+Qed.
+
+Lemma NoDup_filter_seq (p : nat -> bool) n : NoDup (filter p (seq 0 n)).
+Proof. apply NoDup_filter, seq_NoDup. Qed.
+
+Lemma NoDup_both {A} (l l' : list A) :
+  NoDup l -> NoDup l' -> (forall a, In a l -> In a l' -> False) -> NoDup (l ++ l').
+Proof.
+  induction l as [|a l IH]; intros nd nd' H; [assumption|].
+  inversion_clear nd. cbn. constructor.
+  - rewrite in_app_iff. intros [?|?]; [easy|]. apply (H a); cbn; auto.
+  - apply IH; auto. intros b Hb. apply H; cbn; auto.
+Qed.
+
+Lemma NoDup_pairs {A B} (xs : list A) (ys : list B) :
+  NoDup xs -> NoDup ys -> NoDup (list_prod xs ys).
+Proof.
+  intros Hx Hy. induction Hx as [|x xs Hn Hx IH]; cbn; [constructor|].
+  apply NoDup_both; [|assumption|].
+  - apply NoDup_map_on; [|assumption]. intros ? ? _ _ [=]; assumption.
+  - intros [a b] Ha Hb. apply in_map_iff in Ha as (? & [=] & _).
+    apply in_prod_iff in Hb as [Hb _]. congruence.
+Qed.
+
+(** ** The numbers below n, but one *)
+
+Lemma count_one r n : r < n -> count (fun q => q =? r) (seq 0 n) = 1.
+Proof.
+  intros H. induction n as [|n IH]; [lia|].
+  rewrite seq_S, count_app, count_cons, count_nil. cbn.
+  destruct (Nat.eqb_spec n r) as [->|].
+  - rewrite count_none; [reflexivity|]. intros a Ha. apply in_seq in Ha.
+    destruct (Nat.eqb_spec a r); [lia|reflexivity].
+  - rewrite IH; lia.
+Qed.
+
+Lemma count_map {A B} (p : B -> bool) (f : A -> B) l :
+  count p (map f l) = count (fun a => p (f a)) l.
+Proof. induction l; [reflexivity|]; cbn [map]; rewrite !count_cons, IHl; reflexivity. Qed.
+
+Definition others (n x : nat) : list nat := filter (fun r => negb (r =? x)) (seq 0 n).
+
+Lemma in_others n x r : In r (others n x) <-> r < n /\ r <> x.
+Proof.
+  unfold others. rewrite filter_In, in_seq, negb_true_iff, Nat.eqb_neq. lia.
+Qed.
+
+Lemma NoDup_others n x : NoDup (others n x).
+Proof. apply NoDup_filter_seq. Qed.
+
+Lemma others_length n x : x < n -> length (others n x) = n - 1.
+Proof.
+  intros H. pose proof (count_negb (fun r => r =? x) (seq 0 n)) as L.
+  rewrite count_one, seq_length in L by assumption. unfold others, count in *. lia.
 Qed.

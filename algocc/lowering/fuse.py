@@ -257,7 +257,8 @@ def _fuse(
             st.content[place] = -1
     for place in range(locations):
         node = st.content[place]
-        if node >= 0 and st.home[node] != place and st.resident[place] != node:
+        # It may settle elsewhere first, at an output that is free; then it is copied here.
+        while node >= 0 and st.home[node] != place and st.resident[place] != node:
             _settle(st, node, place, len(step_start))
     return st
 

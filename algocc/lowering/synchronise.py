@@ -1,8 +1,7 @@
 """Last pass of lowering: a signal and a wait for every dependency between lanes that nothing else implies.
 
-Going through the Moves by level, each lane's clock says how far it knows every other lane to be. A dependency
-the clock covers needs no wait. A wait teaches the waiter what the signalling lane knew after its Move, where that
-is still at hand (it is kept until the last read-after-write dependency on it is seen to), else that Move alone.
+Going through the Moves by level, each lane's clock says how far it knows every other lane to be, from the Moves
+whose results it has read and what their lanes knew in turn. A dependency the clock covers needs no wait.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from algocc.lowering.order import Ordered
+from algocc.lowering.order import Ordered, distinct
 from algocc.program import Program
 from algocc.table import Schedule
 
@@ -26,12 +25,13 @@ def synchronise(s: Schedule, o: Ordered, *, lanes: int, in_place: bool) -> Progr
     lane_start = np.searchsorted(o.lane, np.arange(s.n * lanes + 1))
     position = np.arange(m) - lane_start[o.lane]
     cross = o.lane[o.before] != o.lane[o.after]
-    before, after = o.before[cross], o.after[cross]
-    # By waiter, the latest dependency first: it may imply the others.
-    by_waiter = np.lexsort((before, -o.level[before], after))
-    before, after = before[by_waiter], after[by_waiter]
+    before, after, reads = o.before[cross], o.after[cross], o.reads[cross]
+    # By waiter, reads first and of them the latest: they may imply the others.
+    by_waiter = np.lexsort((before, -o.level[before], ~reads, after))
+    before, after, reads = before[by_waiter], after[by_waiter], reads[by_waiter]
     dep_start = np.searchsorted(after, np.arange(m + 1))
-    clock, needed = _reduce(np.lexsort((o.lane, o.level)), o.lane, position, dep_start, before, s.n * lanes)
+    by_level = np.lexsort((o.lane, o.level))
+    clock, needed = _reduce(by_level, o.lane, position, dep_start, before, reads, s.n * lanes)
     wait_on, waiter = before[needed], after[needed]
 
     cross = o.lane[o.again_before] != o.lane[o.again_after]
@@ -47,10 +47,11 @@ def synchronise(s: Schedule, o: Ordered, *, lanes: int, in_place: bool) -> Progr
     waiter = np.concatenate([waiter, after[keep]])
 
     # One counter for each pair of lanes; one signal for each Move and lane that waits for it.
-    signal = np.unique(wait_on * np.int64(s.n * lanes) + o.lane[waiter])
+    signal = distinct(wait_on * np.int64(s.n * lanes) + o.lane[waiter])
     sender, target = signal // (s.n * lanes), signal % (s.n * lanes)
     pair = o.lane[sender] * np.int64(s.n * lanes) + target
-    pairs, counter = np.unique(pair, return_inverse=True)
+    pairs = distinct(pair)
+    counter = np.searchsorted(pairs, pair)
     order = np.lexsort((sender, counter))
     value = np.empty(len(signal), np.int64)
     first = np.searchsorted(counter[order], np.arange(len(pairs)))
@@ -119,42 +120,56 @@ def _records(key, value):  # type: ignore[no-untyped-def]
     return keep
 
 
+COLUMNS = 64
+"""Lanes whose progress is followed at once, few enough for the clocks of all lanes to stay in cache."""
+
+
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _reduce(order, lane, position, dep_start, before, lanes):  # type: ignore[no-untyped-def]
+def _reduce(order, lane, position, dep_start, before, reads, lanes):  # type: ignore[no-untyped-def]
     """What each lane knows of the others at the end, and which dependencies need a wait."""
-    clock = np.zeros((lanes, lanes), np.int32)
+    final_clock = np.zeros((lanes, lanes), np.int32)
     needed = np.zeros(len(before), np.bool_)
-    users = np.zeros(len(lane), np.int32)
-    for m in before:
-        users[m] += 1
+    users_of = np.zeros(len(lane), np.int32)  # Moves that will ask what a Move's lane knew after it
+    for d in range(len(before)):
+        users_of[before[d]] += reads[d]
     slot_of = np.full(len(lane), -1, np.int32)
-    pool = np.empty((16, lanes), np.int32)
-    free = np.arange(16)
-    available = 16
-    for m in order:
-        mine = clock[lane[m]]
-        for d in range(dep_start[m], dep_start[m + 1]):
-            b = before[d]
-            if mine[lane[b]] <= position[b]:
-                needed[d] = True
-                theirs = pool[slot_of[b]]
-                for k in range(lanes):
-                    mine[k] = max(mine[k], theirs[k])
-            users[b] -= 1
-            if users[b] == 0:
-                free[available] = slot_of[b]
-                available += 1
-        mine[lane[m]] = position[m] + 1
-        if users[m]:
-            if available == 0:
-                rows = len(pool)
-                wider = np.empty((2 * rows, lanes), np.int32)
-                wider[:rows] = pool
-                pool = wider
-                free = np.empty(2 * rows, np.int64)
-                free[:rows] = np.arange(rows, 2 * rows)
-                available = rows
-            available -= 1
-            slot_of[m] = free[available]
-            pool[slot_of[m]] = mine
-    return clock, needed
+    free = np.empty(len(lane) + 1, np.int32)
+    pool = np.empty((16, COLUMNS), np.int32)
+    for begin in range(0, lanes, COLUMNS):
+        clock = np.zeros((lanes, COLUMNS), np.int32)
+        users = users_of.copy()
+        slots = 0
+        available = 0
+        for m in order:
+            mine = clock[lane[m]]
+            for d in range(dep_start[m], dep_start[m + 1]):
+                b = before[d]
+                column = lane[b] - begin
+                if 0 <= column < COLUMNS and mine[column] <= position[b]:
+                    needed[d] = True
+                    mine[column] = position[b] + 1
+                if reads[d]:
+                    theirs = pool[slot_of[b]]
+                    for k in range(COLUMNS):
+                        mine[k] = max(mine[k], theirs[k])
+                    users[b] -= 1
+                    if users[b] == 0:
+                        free[available] = slot_of[b]
+                        available += 1
+            if 0 <= lane[m] - begin < COLUMNS:
+                mine[lane[m] - begin] = position[m] + 1
+            if users[m]:
+                if available:
+                    available -= 1
+                    slot_of[m] = free[available]
+                else:
+                    slot_of[m] = slots
+                    slots += 1
+                    if slots > len(pool):
+                        wider = np.empty((2 * len(pool), COLUMNS), np.int32)
+                        wider[: len(pool)] = pool
+                        pool = wider
+                pool[slot_of[m]] = mine
+        width = min(COLUMNS, lanes - begin)
+        final_clock[:, begin : begin + width] = clock[:, :width]
+    return final_clock, needed

@@ -1,0 +1,66 @@
+"""From what the lanes left behind when they gave up to a message that names the rank to look at."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from algocc.kernels import layout as at
+from algocc.program import Program
+
+MOST = 8
+"""Lanes that a message lists."""
+
+
+def describe(program: Program, reports: NDArray[np.int64], timeout: float) -> str:
+    """Who waited for whom, where in the schedule, and which rank all of it leads to.
+
+    reports: what each lane says, as in `kernels.layout`; shape (lanes, words).
+    """
+    waiting = {
+        lane: _target(program, report)
+        for lane, report in enumerate(reports.tolist())
+        if report[at.STATUS] != at.FINE
+    }
+    late = [lane for lane in waiting if reports[lane, at.STATUS] == at.TIMED_OUT]
+    ranks = program.lane_rank
+    roots = sorted({int(ranks[_root(waiting, lane)]) for lane in late})
+    culprits = f"rank{'s' if len(roots) > 1 else ''} {', '.join(map(str, roots))}"
+    lines = [f"program {program.name}: no progress within {timeout:g} s; stuck: {culprits}"]
+    for lane in [*late, *(lane for lane in waiting if lane not in late)][:MOST]:
+        lines.append("  " + _line(program, lane, reports[lane].tolist()))
+    if len(waiting) > MOST:
+        lines.append(f"  and {len(waiting) - MOST} more lanes")
+    return "\n".join(lines)
+
+
+def _target(program: Program, report: Any) -> int:
+    """The lane that a waiting lane waits for."""
+    wait = int(program.wait_start[report[at.AT_MOVE]]) + report[at.AT_WAIT]
+    return int(program.counter_writer[program.wait_counter[wait]])
+
+
+def _root(waiting: dict[int, int], lane: int) -> int:
+    """The lane at the end of the chain of waits from `lane`, or one on the cycle that it runs into."""
+    seen = set()
+    while lane in waiting and lane not in seen:
+        seen.add(lane)
+        lane = waiting[lane]
+    return lane
+
+
+def _line(program: Program, lane: int, report: Any) -> str:
+    move = report[at.AT_MOVE]
+    wait = int(program.wait_start[move]) + report[at.AT_WAIT]
+    counter = int(program.wait_counter[wait])
+    peer = int(program.counter_writer[counter])
+    source = program.source(move)
+    where = f"step {program.step[move]}" + (f" ({source})" if source else "")
+    missing = (report[at.WANT] - report[at.HAVE]) % 2**64
+    return (
+        f"rank {program.lane_rank[lane]} (lane {lane}) in {where}, move {move - program.lane_start[lane]}, "
+        f"iteration {report[at.AT_ITERATION]}: waits for rank {program.lane_rank[peer]} (lane {peer}): "
+        f"counter {counter} is at {report[at.HAVE]}, wanted {report[at.WANT]}, {missing} to go"
+    )

@@ -1,0 +1,246 @@
+"""The verdict on a schedule: is it right, what does it cost, what could no schedule beat, with reasons."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from algocc.bounds import Bound, bound
+from algocc.collective import COLLECTIVES, Collective
+from algocc.collective import collective as built_in
+from algocc.errors import UsageError, near
+from algocc.lowering import lower
+from algocc.program import Program
+from algocc.table import Failure, Schedule, form_failures, layout
+from algocc.verifier.dataflow import judge, trace
+from algocc.verifier.explain import explain, explain_trouble
+from algocc.verifier.interleavings import ProgramReport, verify_program
+
+IDEMPOTENT = ("max", "min", "land", "lor", "band", "bor")
+"""Operators that do not mind a contribution added twice."""
+OPERATORS = ("sum", "prod", "avg", "lxor", "bxor", *IDEMPOTENT)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What holds of a schedule, in one mode (in place or out of place).
+
+    schedule, collective, n, chunks: what was verified; chunks are parts of each block.
+    correct: every output holds exactly what it must, and nothing races, in the schedule and in its Program.
+    failures: why not, the first ones; `wrong` counts the output chunks that are wrong.
+    steps: steps in which a message is sent; copies within a rank are free.
+    transfers: messages between ranks.
+    ports: most peers that a rank sends to, or receives from, in one step.
+    sent_max, received_max, reduced_max: the busiest rank, as a fraction of the full vector m.
+    bound: what no schedule with as many ports can beat, None for a collective of your own.
+    needs_commutative: contributions are not combined in rank order.
+    needs_idempotent: a contribution is combined twice; right for max, min, and, or only.
+    depth: most reductions in a row behind an output.
+    program: the same for the lowered Program; None if it was not asked for, or the schedule is wrong.
+    """
+
+    schedule: str
+    collective: str
+    n: int
+    chunks: int
+    in_place: bool
+    correct: bool
+    failures: list[Failure]
+    wrong: int = 0
+    steps: int = 0
+    transfers: int = 0
+    ports: int = 0
+    sent_max: Fraction = Fraction(0)
+    received_max: Fraction = Fraction(0)
+    reduced_max: Fraction = Fraction(0)
+    bound: Bound | None = None
+    needs_commutative: bool = False
+    needs_idempotent: bool = False
+    depth: int = 0
+    program: ProgramReport | None = field(default=None)
+
+    @property
+    def bandwidth_optimal(self) -> bool:
+        """Correct, and no schedule lets its busiest rank move less, counting its busier direction."""
+        b = self.bound
+        return self.correct and b is not None and max(self.sent_max, self.received_max) == b.volume
+
+    @property
+    def step_optimal(self) -> bool:
+        """Correct, and no schedule with as many ports takes fewer steps."""
+        return self.correct and self.bound is not None and self.steps == self.bound.rounds
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as JSON values; fractions are strings "p/q" of the full vector m."""
+        b, p = self.bound, self.program
+        return {
+            "schedule": self.schedule,
+            "collective": self.collective,
+            "n": self.n,
+            "chunks": self.chunks,
+            "in_place": self.in_place,
+            "steps": self.steps,
+            "transfers": self.transfers,
+            "ports": self.ports,
+            "correct": self.correct,
+            "wrong": self.wrong,
+            "failures": [asdict(f) for f in self.failures],
+            "sent_max": str(self.sent_max),
+            "received_max": str(self.received_max),
+            "reduced_max": str(self.reduced_max),
+            "sent_bound": str(b.sent) if b else None,
+            "received_bound": str(b.received) if b else None,
+            "reduced_bound": str(b.reduced) if b else None,
+            "steps_bound": b.rounds if b else None,
+            "bandwidth_optimal": self.bandwidth_optimal,
+            "step_optimal": self.step_optimal,
+            "needs_commutative": self.needs_commutative,
+            "needs_idempotent": self.needs_idempotent,
+            "depth": self.depth,
+            "program": {
+                "lanes": p.lanes,
+                "moves": p.moves,
+                "counters": p.counters,
+                "scratch": p.scratch,
+                "race_free": p.race_free,
+                "deadlock_free": p.deadlock_free,
+                "correct": p.correct,
+            }
+            if p
+            else None,
+        }
+
+
+def verify(
+    s: Schedule,
+    *,
+    in_place: bool = False,
+    op: str | None = None,
+    program: bool | Program = True,
+    lanes: int = 1,
+    most: int = 20,
+) -> Report:
+    """Verify a schedule and the Program it is lowered to.
+
+    in_place: inputs and outputs share memory as the collective says.
+    op: the operator it is meant for; without one, or with sum, no contribution may be added twice.
+    program: lower it and check all interleavings too, or check the Program given.
+    lanes: lanes of each rank that it is lowered to.
+    most: failures reported.
+
+    Raises UsageError for an unknown operator, or in place for a collective that has no such form.
+
+    >>> from algocc.schedules.ring import ring
+    >>> r = verify(ring(4))
+    >>> r.correct, r.steps, str(r.sent_max), str(r.bound.sent), r.bandwidth_optimal
+    (True, 6, '3/2', '3/2', True)
+    """
+    if op is not None and op not in OPERATORS:
+        raise UsageError(f"unknown operator {op!r}{near(op, OPERATORS)}; known: {', '.join(OPERATORS)}")
+    c = s.collective
+    if in_place and not len(c.alias):
+        raise UsageError(f"{s.name}: {c.name} has no in-place form: no input shares memory with an output")
+    facts: dict[str, Any] = {
+        "schedule": s.name, "collective": c.name, "n": s.n, "chunks": c.chunks, "in_place": in_place,
+    }  # fmt: skip
+    failures = form_failures(s, most=most)
+    if failures:
+        return Report(**facts, correct=False, failures=failures[:most])
+    s = s.matched()
+    places = layout(s, in_place=in_place)
+    t = trace(s, places, most=most)
+    verdict = judge(s, places, t)
+    idempotent = c.idempotent or op in IDEMPOTENT
+    wrong = verdict.wrong if not (idempotent and verdict.sets_right) else verdict.wrong[:0]
+    failures = explain_trouble(s, t) + explain(s, places, t, wrong, most=most)
+    whole = c.vector * c.chunks
+    report: dict[str, Any] = {
+        **facts,
+        "failures": failures[:most],
+        "wrong": len(wrong),
+        "steps": t.rounds,
+        "transfers": t.messages,
+        "ports": t.ports,
+        "sent_max": Fraction(int(t.sent.max(initial=0)), max(1, whole)),
+        "received_max": Fraction(int(t.received.max(initial=0)), max(1, whole)),
+        "reduced_max": Fraction(int(t.reduced.max(initial=0)), max(1, whole)),
+        "bound": bound_of(c, ports=max(1, t.ports)),
+        "needs_commutative": c.reduces and not verdict.ordered,
+        "needs_idempotent": verdict.idempotent and verdict.sets_right,
+        "depth": verdict.depth,
+    }
+    checked = None
+    if not failures and program:
+        p = program if isinstance(program, Program) else lower(s, in_place=in_place, lanes=lanes)
+        checked = verify_program(p, idempotent=idempotent, most=most)
+        report["failures"] = checked.failures
+    return Report(**report, correct=not report["failures"], program=checked)
+
+
+def bound_of(c: Collective, *, ports: int = 1) -> Bound | None:
+    """The lower bounds of a collective, None where only its owner knows what it is."""
+    if c.name not in COLLECTIVES or not built_in(c.name, c.n, **c.params).same_task(c):
+        return None
+    if c.name == "send_recv":
+        counts = np.zeros((c.n, c.n), np.int64)
+        np.add.at(counts, tuple(np.array(c.params["pairs"], np.int64).reshape(-1, 2).T), 1)
+        return bound(c.name, c.n, ports=ports, counts=counts.tolist())
+    return bound(c.name, c.n, ports=ports, counts=c.params.get("counts"))
+
+
+def summary(r: Report) -> str:
+    """The report in a few plain lines.
+
+    >>> from algocc.schedules.ring import ring
+    >>> print(summary(verify(ring(4))))
+    ring: all_reduce on 4 ranks, 4 chunks, out of place
+      correct     yes, proved for every input, and for every interleaving of 4 lanes, 24 moves
+      steps       6, bound 2
+      sent        3/2 of the vector by the busiest rank, bound 3/2: optimal
+      received    3/2 of the vector by the busiest rank, bound 3/2: optimal
+      reduced     3/4 of the vector by the busiest rank, bound 3/4: optimal
+      operator    must commute
+    """
+    mode = "in place" if r.in_place else "out of place"
+    ports = f", {r.ports} ports" if r.ports > 1 else ""
+    lines = [f"{r.schedule}: {r.collective} on {r.n} ranks, {r.chunks} chunks{ports}, {mode}"]
+    if r.correct:
+        proved = "yes, proved for every input"
+        if r.program:
+            proved += f", and for every interleaving of {r.program.lanes} lanes, {r.program.moves} moves"
+        lines.append(f"  correct     {proved}")
+    else:
+        count = f": {r.wrong} output chunks are wrong" if r.wrong else ""
+        lines.append(f"  correct     NO{count}")
+        lines += [f"    {f}" for f in r.failures]
+    if r.steps or r.correct:
+        b = r.bound
+        lines.append(f"  steps       {r.steps}{_against(r.steps, b.rounds if b else None)}")
+        for name, value, least in (
+            ("sent", r.sent_max, b.sent if b else None),
+            ("received", r.received_max, b.received if b else None),
+            ("reduced", r.reduced_max, b.reduced if b else None),
+        ):
+            lines.append(f"  {name:<11} {value} of the vector by the busiest rank{_against(value, least)}")
+    needs = [
+        word
+        for word, needed in (("commute", r.needs_commutative), ("be idempotent", r.needs_idempotent))
+        if needed
+    ]
+    if needs:
+        lines.append(f"  operator    must {' and '.join(needs)}")
+    return "\n".join(lines)
+
+
+def _against(value: Fraction | int, least: Fraction | int | None) -> str:
+    if least is None:
+        return ", no bound is known"
+    if value == least:
+        return f", bound {least}: optimal"
+    ratio = f" ({float(value / least):.4g} times)" if least and isinstance(value, Fraction) else ""
+    return f", bound {least}{ratio}"
+
+

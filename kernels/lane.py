@@ -1,0 +1,111 @@
+"""The life of a lane in one call: tile after tile, Move after Move: wait, reduce, signal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from algocc.kernels import layout as at
+
+
+def build(P: ModuleType, *, stamp: str) -> Callable[..., Any]:
+    """The lane for the target whose primitives are P; `stamp` is the source it is built from."""
+
+    def lane(block, index):  # type: ignore[no-untyped-def]
+        """Run lane `index` of the program at `block`; 0, or why it stopped early as in `layout`."""
+        P.built_from(stamp)
+        tile, size = P.word(block, at.TILE), P.word(block, at.SIZE)
+        starts = P.word(block, at.LANE_START)
+        begin, end = P.word(starts, index), P.word(starts, index + 1)
+        local = P.word(block, at.LOCAL) + index * P.word(block, at.LOCAL_SIZE)
+        held = local + P.word(block, at.LOCAL_SIZE) - P.WINDOW
+        addresses = local + 8 * at.ADDRESSES
+        bases, counters = P.word(block, at.BASES), P.word(block, at.COUNTERS)
+        abort = P.word(block, at.LINES) + at.ABORT * at.LINE
+        for t in range(P.word(block, at.ITERATIONS)):
+            g = np.uint64(P.word(block, at.FIRST)) + np.uint64(t)
+            for m in range(begin, end):
+                move = P.word(block, at.MOVES) + 8 * at.MOVE_WORDS * m
+
+                stuck = 0
+                if P.is_leader():
+                    wait = P.word(block, at.WAITS) + 8 * P.word(move, at.WAIT_START)
+                    for w in range(P.word(move, at.WAIT_COUNT)):
+                        before = g - np.uint64(P.word(wait, at.LAG))
+                        want = before * np.uint64(P.word(wait, at.TOTAL)) + np.uint64(P.word(wait, at.VALUE))
+                        counter = counters + at.LINE * P.word(wait, at.COUNTER)
+                        have = P.load_acquire(counter)
+                        polls = 0
+                        deadline = 0
+                        while np.int64(have - want) < 0:
+                            polls += 1
+                            if polls > P.word(block, at.POLLS):
+                                if deadline == 0:
+                                    deadline = P.clock() + P.word(block, at.TIMEOUT)
+                                if P.load_acquire(abort) != 0:
+                                    stuck = at.GAVE_UP
+                                elif P.clock() > deadline:
+                                    stuck = at.TIMED_OUT
+                                if stuck != 0:
+                                    P.set_word(local, at.AT_MOVE, m)
+                                    P.set_word(local, at.AT_WAIT, w)
+                                    P.set_word(local, at.HAVE, np.int64(have))
+                                    P.set_word(local, at.WANT, np.int64(want))
+                                    P.set_word(local, at.AT_ITERATION, t)
+                                    P.set_word(local, at.STATUS, stuck)
+                                    P.store_release(abort, np.uint64(1))
+                                    break
+                                P.give_way(polls)
+                            have = P.load_acquire(counter)
+                        if stuck != 0:
+                            break
+                        wait += 8 * at.WAIT_WORDS
+                stuck = P.join(stuck)
+                if stuck != 0:
+                    return stuck
+
+                destinations, sources = P.word(move, at.DESTINATIONS), P.word(move, at.SOURCES)
+                operands = P.word(block, at.OPERANDS) + 8 * P.word(move, at.OPERAND_START)
+                part = P.word(block, at.PARTS) + 8 * P.word(move, at.PART_START)
+                for _ in range(P.word(move, at.PARTS_OF)):
+                    length = min(tile, P.word(part, 0) - t * tile)
+                    if length > 0:
+                        for i in range(P.thread(), destinations + sources, P.threads()):
+                            operand = operands + 8 * at.OPERAND_WORDS * i
+                            offset = P.word(part, 1 + i) + t * tile * P.word(operand, at.ADVANCES)
+                            P.set_word(addresses, i, P.word(bases, P.word(operand, at.BASE)) + offset * size)
+                        P.join(0)
+                        if sources == 1:
+                            source = P.word(addresses, destinations)
+                            step = length * size if destinations == 1 else P.WINDOW
+                            for start in range(0, length * size, step):
+                                n = min(step, length * size - start)
+                                for d in range(destinations):
+                                    target = P.word(addresses, d)
+                                    if target != source:
+                                        P.copy(target + start, source + start, n)
+                        else:
+                            P.reduce(
+                                P.word(block, at.REDUCTION), addresses, destinations, sources, length,
+                                operands + 8 * at.OPERAND_WORDS * destinations, P.word(block, at.RANKS),
+                                P.word(move, at.FINAL), held,
+                            )  # fmt: skip
+                        P.join(0)
+                    part += 8 * (1 + destinations + sources)
+
+                if P.is_leader():
+                    signal = P.word(block, at.SIGNALS) + 8 * P.word(move, at.SIGNAL_START)
+                    for _ in range(P.word(move, at.SIGNAL_COUNT)):
+                        total = g * np.uint64(P.word(signal, at.SIGNAL_TOTAL))
+                        P.store_release(
+                            counters + at.LINE * P.word(signal, at.COUNTER),
+                            total + np.uint64(P.word(signal, at.ORDINAL)),
+                        )
+                        signal += 8 * at.SIGNAL_WORDS
+        return at.FINE
+
+    lane.__qualname__ = "lane"
+    return lane

@@ -1,0 +1,96 @@
+"""All-pairs algorithms: every rank sends to every other at once, for fully connected ranks and small vectors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from algocc.collective import all_gather, all_reduce, gather, reduce_scatter, scatter
+from algocc.decorator import schedule
+from algocc.steps import Steps, Transfer
+
+
+def to_owners(rank: Any, step: Any, n: int) -> list[Transfer]:
+    """Block b goes to rank b from every other; a receiver takes its neighbours first, so rank order is kept."""
+    return [
+        Transfer(rank + way * hop, rank + way * hop, when=(0 <= rank + way * hop) & (rank + way * hop < n), action=action)
+        for hop in range(1, n)
+        for way, action in ((1, "prereduce"), (-1, "reduce"))
+    ]
+
+
+def from_owners(rank: Any, step: Any, n: int) -> list[Transfer]:
+    """Block b goes from rank b to every other."""
+    return [Transfer((rank + hop) % n, rank) for hop in range(1, n)]
+
+
+def to_slots(rank: Any, step: Any, n: int) -> list[Transfer]:
+    """The vector of rank b goes into slot b of every rank, its own included."""
+    return [Transfer((rank + hop) % n, 0, to=rank) for hop in range(n)]
+
+
+@schedule(collective="all_reduce", steps="1", sent="n - 1")
+def one_shot(n: int) -> Steps:
+    """One-shot AllReduce: every rank sends its whole vector to all others, and each adds up all n by itself.
+
+    The vectors arrive in n slots of scratch and are added in rank order, so that all ranks get the same result
+    to the last bit. One step, the least there is, for n/2 times the optimal volume.
+    """
+    s = Steps(all_reduce(n))
+    r = np.arange(n)
+    s.rule(to_slots, steps=1, to_buffer="scratch")
+    with s.step():
+        s.copy(src=r, dst=r, chunk=0, buffer="scratch")
+    with s.step():
+        for slot in range(1, n):
+            s.reduce(src=r, dst=r, chunk=slot, to=0, buffer="scratch")
+    return s
+
+
+@schedule(collective="all_reduce", steps="2", sent="2*(n - 1)/n")
+def two_shot(n: int) -> Steps:
+    """Two-shot AllReduce: rank b adds up chunk b of all ranks in one step, and sends it to all in the next.
+
+    An all-pairs ReduceScatter, then an all-pairs AllGather. Bandwidth optimal in two steps, for ranks with n-1 ports.
+    """
+    s = Steps(all_reduce(n, chunks=n))
+    s.rule(to_owners, steps=1)
+    s.rule(from_owners, steps=1)
+    return s
+
+
+@schedule(collective="reduce_scatter", steps="1", sent="(n - 1)/n")
+def all_pairs_reduce_scatter(n: int) -> Steps:
+    """All-pairs ReduceScatter: every rank sends each block straight to its owner, which adds them up."""
+    s = Steps(reduce_scatter(n))
+    s.rule(to_owners, steps=1)
+    return s
+
+
+@schedule(collective="all_gather", steps="1", sent="(n - 1)/n")
+def all_pairs_all_gather(n: int) -> Steps:
+    """All-pairs AllGather: every rank sends its block to all others at once."""
+    s = Steps(all_gather(n))
+    s.rule(from_owners, steps=1)
+    return s
+
+
+@schedule(collective="scatter", steps="1", sent="(n - 1)/n")
+def direct_scatter(n: int, root: int = 0) -> Steps:
+    """Direct Scatter: the root sends every other rank its block, all in one step."""
+    s = Steps(scatter(n, root=root))
+    others = np.delete(np.arange(n), root)
+    with s.step():
+        s.copy(src=root, dst=others, chunk=others)
+    return s
+
+
+@schedule(collective="gather", steps="1", sent="1/n")
+def direct_gather(n: int, root: int = 0) -> Steps:
+    """Direct Gather: every other rank sends the root its block, all in one step."""
+    s = Steps(gather(n, root=root))
+    others = np.delete(np.arange(n), root)
+    with s.step():
+        s.copy(src=others, dst=root, chunk=others)
+    return s

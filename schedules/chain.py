@@ -1,0 +1,48 @@
+"""Chains: Broadcast and Reduce along a line of ranks, as a pipeline of chunks; best for long vectors."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from algocc.collective import broadcast, reduce
+from algocc.decorator import require, schedule
+from algocc.steps import Steps, Transfer
+
+
+def down(rank: Any, step: Any, n: int, root: int, chunks: int) -> Transfer:
+    """The rank at place p from the root passes chunk c to the next in step p + c."""
+    place = (rank - root) % n
+    chunk = step - place
+    return Transfer((rank + 1) % n, chunk, when=(place < n - 1) & (0 <= chunk) & (chunk < chunks))
+
+
+def up(rank: Any, step: Any, n: int, root: int, chunks: int) -> Transfer:
+    """The other way, from the far end: the rank p places before the end passes chunk c in step p + c."""
+    place = (rank - root) % n
+    chunk = step - (n - 1 - place)
+    return Transfer((rank - 1) % n, chunk, when=(place > 0) & (0 <= chunk) & (chunk < chunks))
+
+
+@schedule(collective="broadcast", steps="n - 2 + chunks", sent="1")
+def chain_broadcast(n: int, root: int = 0, chunks: int = 8) -> Steps:
+    """Chain Broadcast: every rank passes each chunk to the next as soon as it has it.
+
+    n - 1 hops for the first chunk, and the others one step apart behind it. Every rank sends m once.
+    """
+    require(chunks >= 1, "chunks of 1 or more")
+    s = Steps(broadcast(n, root=root, chunks=chunks))
+    s.rule(partial(down, root=root, chunks=chunks), steps=n - 2 + chunks if n > 1 else 0)
+    return s
+
+
+@schedule(collective="reduce", steps="n - 2 + chunks", sent="1")
+def chain_reduce(n: int, root: int = 0, chunks: int = 8) -> Steps:
+    """Chain Reduce: chunks travel towards the root and take up the contribution of every rank on the way.
+
+    With root 0 operands stay in rank order.
+    """
+    require(chunks >= 1, "chunks of 1 or more")
+    s = Steps(reduce(n, root=root, chunks=chunks))
+    s.rule(partial(up, root=root, chunks=chunks), steps=n - 2 + chunks if n > 1 else 0, action="reduce")
+    return s

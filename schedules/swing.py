@@ -1,0 +1,66 @@
+"""Swing: AllReduce whose peers swing from one side to the other, always close by on a torus.
+
+In step t rank r talks to r ± (1 - (-2)^(t+1))/3, that is 1, -1, 3, -5, 11, … to the right of even ranks and to the
+left of odd ones. Distances on a ring are a third shorter than the 1, 2, 4, … of recursive doubling.
+
+De Sensi et al., "Swing: short-cutting rings for higher bandwidth allreduce", NSDI 2024.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from algocc.collective import all_reduce
+from algocc.decorator import require, schedule
+from algocc.schedules.arithmetic import ceil_log
+from algocc.steps import Steps
+
+
+def reach(step: int) -> int:
+    """How far to the right of an even rank its peer is.
+
+    >>> [reach(step) for step in range(6)]
+    [1, -1, 3, -5, 11, -21]
+    """
+    return (1 - (-2) ** (step + 1)) // 3
+
+
+def spread_from_zero(n: int) -> list[list[tuple[int, int]]]:
+    """How a block of rank 0 reaches all others, (sender, receiver) in each step: the farthest peers first.
+
+    A rank that has the block sends it to its peer of the step, unless the peer has it already.
+
+    >>> spread_from_zero(4)
+    [[(0, 3)], [(0, 1), (3, 2)]]
+    """
+    have = [0]
+    steps = []
+    for step in reversed(range(ceil_log(n))):
+        pairs = [(r, (r + reach(step) * (-1) ** r) % n) for r in have]
+        pairs = [(r, peer) for r, peer in pairs if peer not in have]
+        have += [peer for _, peer in pairs]
+        steps.append(pairs)
+    return steps
+
+
+@schedule(collective="all_reduce", takes="n even, or 1", steps="2*d", sent="2*(n - 1)/n")
+def swing(n: int) -> Steps:
+    """Swing AllReduce: ReduceScatter between swinging peers, then the same backwards as AllGather.
+
+    Chunk b is gathered at rank b, up the tree by which it spreads afterwards. The trees of even ranks are the
+    tree of rank 0 turned, those of odd ranks its mirror image. Bandwidth optimal in 2 ceil(log2 n) steps.
+    """
+    require(n % 2 == 0 or n == 1, "n even, or 1")
+    s = Steps(all_reduce(n, chunks=n))
+    chunk = np.arange(n)
+    mirror = 1 - 2 * (chunk % 2)
+    spreading = spread_from_zero(n)
+    for pairs in reversed(spreading):
+        with s.step():
+            for parent, child in pairs:
+                s.reduce(src=(chunk + mirror * child) % n, dst=(chunk + mirror * parent) % n, chunk=chunk)
+    for pairs in spreading:
+        with s.step():
+            for parent, child in pairs:
+                s.copy(src=(chunk + mirror * parent) % n, dst=(chunk + mirror * child) % n, chunk=chunk)
+    return s

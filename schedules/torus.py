@@ -1,0 +1,47 @@
+"""Torus: AllReduce by rings along each dimension of a grid of ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from math import prod
+from typing import Any
+
+from algocc.collective import all_reduce
+from algocc.decorator import require, schedule
+from algocc.schedules.arithmetic import square
+from algocc.schedules.groups import along
+from algocc.schedules.ring import collect, spread
+from algocc.steps import Steps
+
+
+@schedule(
+    collective="all_reduce",
+    takes="n the product of dims",
+    steps="2*sum(side - 1 for side in dims or square(n))",
+    sent="2*(n - 1)/n",
+)
+def torus(n: int, dims: Sequence[int] | None = None) -> Steps:
+    """Torus AllReduce, in dimension order: ReduceScatter along rings of each dimension, then AllGather back.
+
+    dims: sides of the torus, the last one of neighbouring ranks; as square as can be if not given.
+    Along the first dimension a chunk is a run of n / dims[0] chunks, of which a rank keeps its own run; the next
+    dimension splits that, until one chunk is left. Bandwidth optimal.
+    """
+    dims = list(dims or square(n))
+    require(prod(dims) == n, f"n the product of dims={dims}")
+    s = Steps(all_reduce(n, chunks=n))
+    rings = []
+    for i, size in enumerate(dims):
+        stride = prod(dims[i + 1 :])
+
+        def runs(rank: Any, chunk: Any, count: Any, size: int = size, stride: int = stride) -> list[tuple[Any, Any]]:
+            kept = rank // (stride * size) * (stride * size)
+            return [(kept + chunk * stride, count * stride)]
+
+        rings.append((size, partial(along, size=size, stride=stride, place=runs)))
+    for size, ring in rings:
+        s.rule(partial(ring, rule=collect), steps=size - 1, action="reduce")
+    for size, ring in reversed(rings):
+        s.rule(partial(ring, rule=spread), steps=size - 1)
+    return s
