@@ -144,7 +144,7 @@ def _alias_of_chunks(c: Collective) -> Array:
     return np.stack([rank, i * c.chunks + part, o * c.chunks + part], axis=1)
 
 
-def _candidates(c: Collective) -> Iterator[tuple[str, dict[str, int]]]:
+def _candidates(c: Collective) -> Iterator[tuple[str, dict[str, Any]]]:
     """The built-in collectives that have as many chunks in and out on every rank, with their parameters."""
     i, o, n = c.inputs * c.chunks, c.outputs * c.chunks, c.n
     giving, taking = np.flatnonzero(i), np.flatnonzero(o)
@@ -165,20 +165,22 @@ def _candidates(c: Collective) -> Iterator[tuple[str, dict[str, int]]]:
         yield from ((name, {"chunks": chunks_in}) for name in ("all_reduce", "scan"))
     elif chunks_in % n == 0:
         yield "all_to_all", {"chunks": chunks_in // n}
+        if (c.inputs == n).all():
+            yield "all_to_all_v", {"chunks": c.chunks, "counts": c.sizes.reshape(n, n).tolist()}
 
 
-def _same_chunkwise(c: Collective, d: Collective) -> bool:
-    return c.idempotent == d.idempotent and _chunkwise(c).same_task(_chunkwise(d))
+def _known(s: Schedule, as_: Collective | None) -> Schedule:
+    """`recast` to `as_` if it is given, else to the built-in collective that demands the same, else as it is.
 
-
-def _known(s: Schedule, as_: Collective | None = None) -> Schedule:
-    """`recast` to `as_` if it is given, else to the built-in collective that demands the same, else as it is."""
+    What the result may do in place can be more than before, so this is for schedules that read all inputs first.
+    """
     if as_ is not None:
         return recast(s, as_)
     c = s.collective
+    demand = _chunkwise(c)
     for name, params in _candidates(c):
         d = collective(name, c.n, **params)
-        if np.array_equal(c.inputs * c.chunks, d.inputs * d.chunks) and _same_chunkwise(c, d):
+        if d.idempotent == c.idempotent and demand.same_task(_chunkwise(d)):
             return replace(s, collective=d)
     return s
 
@@ -189,25 +191,25 @@ def recast(s: Schedule, as_: Collective) -> Schedule:
     ReduceScatter has n blocks of k parts, AllReduce one of n·k: who reduces all vectors block by block has reduced
     all vectors. An element count that n·k does not divide is then cut by the one block, not block by block.
 
-    Valid when both demand the same of every chunk.
+    Valid when both demand the same of every chunk. What shares memory in place is as `as_` says: a schedule that is
+    correct in place for the one need not be for the other.
     """
-    c = s.collective
-    if (c.n, c.idempotent) == (as_.n, as_.idempotent) and _same_chunkwise(c, as_):
+    c, d = _chunkwise(s.collective), _chunkwise(as_)
+    if c.idempotent == d.idempotent and c.same_task(d):
         return replace(s, collective=as_)
-    mine, other = _chunkwise(c), _chunkwise(as_)
-    for what, found, wanted in (("ranks", [c.n], [as_.n]), ("inputs", mine.inputs, other.inputs), ("outputs", mine.outputs, other.outputs)):
+    wrong = f"{s.name} does {s.collective}, not {as_}"
+    if c.n != d.n:
+        raise UsageError(f"{wrong}: found {c.n} ranks, wanted {d.n}")
+    for what in ("inputs", "outputs"):
+        found, wanted = getattr(c, what), getattr(d, what)
         if not np.array_equal(found, wanted):
-            where = "" if what == "ranks" else f"chunks of {what} a rank: "
-            raise UsageError(f"{s.name} is not {as_}: {where}found {_few(found)}, wanted {_few(wanted)} {what * (not where)}".rstrip())
-    for rank in range(c.n):
-        for chunk in range(int(mine.outputs[rank])):
-            found, wanted = mine.wanted(rank, chunk), other.wanted(rank, chunk)
-            if found != wanted:
-                raise UsageError(
-                    f"{s.name} is not {as_}: out[{chunk}] of rank {rank} reduces {_few(found)}, wanted {_few(wanted)} "
-                    "(rank, chunk of its input)"
-                )
-    raise UsageError(f"{s.name} does {c}, not {as_}: the sizes of the blocks, or sets against multisets, differ")
+            raise UsageError(f"{wrong}: found {what} of {_few(found)} chunks on the ranks, wanted {_few(wanted)}")
+    for rank, chunk in ((r, i) for r in range(c.n) for i in range(int(c.outputs[r]))):
+        mine, other = c.wanted(rank, chunk), d.wanted(rank, chunk)
+        if mine != other:
+            what = f"out[{chunk}] of rank {rank} reduces {_few(mine)}, wanted {_few(other)}"
+            raise UsageError(f"{wrong}: {what} (rank, chunk of its input)")
+    raise UsageError(f"{wrong}: the sizes of the blocks differ, or one wants sets and the other multisets")
 
 
 def _few(values: Any) -> str:
@@ -227,8 +229,7 @@ def _composed(a: Collective, b: Collective) -> Collective:
     idempotent = a.idempotent or b.idempotent
     if idempotent:
         owner = np.repeat(np.arange(len(set_start) - 1), np.diff(set_start))
-        pairs = np.unique(np.stack([owner, items]), axis=1)
-        owner, items = pairs
+        owner, items = np.unique(np.stack([owner, items]), axis=1)
         set_start = np.searchsorted(owner, np.arange(len(set_start)))
     most = max(1, int(a.outputs.max()))
     keys = a.alias[:, 0] * most + a.alias[:, 2], b.alias[:, 0] * most + b.alias[:, 1]
@@ -308,6 +309,13 @@ def then(a: Schedule, b: Schedule, *, as_: Collective | None = None) -> Schedule
     of one size that fill the same vector. Both are refined until their chunks agree.
     """
     name = f"then({a.name}, {b.name})"
+    return tidy(_known(_joined(a, b, name), as_))
+
+
+def _joined(a: Schedule, b: Schedule, name: str) -> Schedule:
+    """`then`, as it stands: the inputs are read before the first output is written, so it is correct in place however
+    inputs and outputs share memory.
+    """
     a, b, blockwise = _aligned(a, b, name)
     c, d = a.collective, b.collective
     composed = _composed(c, d) if blockwise else _composed(_chunkwise(c), _chunkwise(d))
@@ -321,7 +329,7 @@ def then(a: Schedule, b: Schedule, *, as_: Collective | None = None) -> Schedule
         moved = Places(p.rank, np.array(buffers)[p.buffer], p.chunk + np.array(offsets)[p.buffer])
         parts.append(Part(s, moved, np.arange(_steps(s)) + steps))
         steps += _steps(s)
-    return tidy(_known(_assemble(name, composed, middle + a.scratch + b.scratch, parts), as_))
+    return _assemble(name, composed, middle + a.scratch + b.scratch, parts)
 
 
 def _aligned(a: Schedule, b: Schedule, name: str) -> tuple[Schedule, Schedule, bool]:
@@ -330,30 +338,32 @@ def _aligned(a: Schedule, b: Schedule, name: str) -> tuple[Schedule, Schedule, b
     if c.n != d.n:
         raise UsageError(f"{name}: {a.name} has {c.n} ranks, {b.name} has {d.n}: wanted as many")
     if np.array_equal(c.outputs, d.inputs):
-        x, y = c.output_sizes, d.sizes
-        if len(x) and (x * y[0] != y * x[0]).any() or (len(x) and (x[0] == 0) != (y[0] == 0)):
-            raise UsageError(f"{name}: the blocks that {a.name} puts out have sizes {_few(x)}, {b.name} takes {_few(y)}")
+        found, wanted = (sizes // max(1, int(np.gcd.reduce(sizes))) for sizes in (c.output_sizes, d.sizes))
+        if not np.array_equal(found, wanted):
+            raise UsageError(f"{name}: {a.name} ends with blocks of sizes {_few(found)}, {b.name} takes {_few(wanted)}")
         k = lcm(c.chunks, d.chunks)
         return refine(a, k // c.chunks), refine(b, k // d.chunks), True
     ends, begins = c.outputs * c.chunks, d.inputs * d.chunks
     differs = (ends == 0) != (begins == 0)
     if differs.any():
         rank = int(np.argmax(differs))
-        raise UsageError(f"{name}: rank {rank} ends {a.name} with {ends[rank]} chunks and begins {b.name} with {begins[rank]}")
+        raise UsageError(
+            f"{name}: rank {rank} ends {a.name} with {ends[rank]} chunks and begins {b.name} with {begins[rank]}"
+        )
     for s, sizes in ((a, c.output_sizes), (b, d.sizes)):
         if (sizes != sizes[0]).any():
-            raise UsageError(f"{name}: the blocks of {s.name} have sizes {_few(sizes)}, wanted one size where blocks are regrouped")
+            raise UsageError(f"{name}: blocks of {s.name} have sizes {_few(sizes)}, wanted one size to regroup them")
     rank = int(np.argmax(ends))
     common = lcm(int(ends[rank]), int(begins[rank]))
-    x, y = common // int(ends[rank]), common // int(begins[rank])
-    differs = ends * x != begins * y
+    times, its_times = common // int(ends[rank]), common // int(begins[rank])
+    differs = ends * times != begins * its_times
     if differs.any():
         other = int(np.argmax(differs))
         raise UsageError(
             f"{name}: rank {rank} ends {a.name} with {ends[rank]} chunks and begins {b.name} with {begins[rank]}, "
             f"rank {other} with {ends[other]} and {begins[other]}: no cut of the chunks makes both agree"
         )
-    return refine(a, x), refine(b, y), False
+    return refine(a, times), refine(b, its_times), False
 
 
 def reversed(s: Schedule, *, as_: Collective | None = None) -> Schedule:
@@ -486,7 +496,7 @@ class _Use(NamedTuple):
         writes = np.bincount(write, minlength=total)
         writes_first = np.bincount(write[step == times[2, write]], minlength=total)
         local = (s.action[row] == Action.COPY) & (s.rank[row] == s.peer[row])
-        return _Use(read, write, step, local, *times, writes, writes_first)
+        return _Use(read, write, step, local, times[0], times[1], times[2], times[3], writes, writes_first)
 
 
 def _moved(s: Schedule, location: Array) -> Schedule:
@@ -535,9 +545,7 @@ def relabel(s: Schedule, perm: Sequence[int] | Array) -> Schedule:
         at = p.buffer == buffer
         chunk[at] = plays[p.chunk[at] // c.chunks] * c.chunks + p.chunk[at] % c.chunks
     part = Part(s, Places(plays[p.rank], p.buffer, chunk), np.arange(_steps(s)))
-    return _known(_assemble(s.name, target, s.scratch, [part])) if target.name not in COLLECTIVES else _assemble(
-        s.name, target, s.scratch, [part]
-    )  # fmt: skip
+    return _assemble(s.name, target, s.scratch, [part])
 
 
 _BLOCKS_BY_RANK: dict[str, tuple[Buffer, ...]] = {
@@ -575,7 +583,9 @@ def within(s: Schedule, groups: Sequence[Sequence[int]] | Array, *, n: int | Non
     sizes = {len(group) for group in groups}
     if sizes != {s.n}:
         raise UsageError(f"{name}: groups of {_few(sorted(sizes)) or 'no'} ranks, wanted {s.n}, as many as {s.name} has")
-    table = np.array([list(group) for group in groups], np.int64)
+    table = np.array([list(group) for group in groups])
+    if table.dtype.kind not in "iu":
+        raise UsageError(f"{name}: a group holds {_few(table.ravel())}, wanted whole numbers")
     n = int(table.max()) + 1 if n is None else n
     if table.min() < 0 or table.max() >= n:
         raise UsageError(f"{name}: a group has rank {table.min() if table.min() < 0 else table.max()}, wanted one of 0..{n - 1}")
@@ -590,7 +600,7 @@ def within(s: Schedule, groups: Sequence[Sequence[int]] | Array, *, n: int | Non
     c = _spread(s.collective, table, n, f"{s.collective.name} in {len(table)} group{'s' * (len(table) > 1)}")
     p, steps = _places(s), np.arange(_steps(s))
     parts = [Part(s, Places(group[p.rank], p.buffer, p.chunk), steps) for group in table]
-    return _known(_assemble(name, c, s.scratch, parts))
+    return _assemble(name, c, s.scratch, parts)
 
 
 def beside(*schedules: Schedule) -> Schedule:
@@ -708,71 +718,60 @@ def hierarchical(intra: Schedule, inter: Schedule, last: Schedule | None = None)
     Valid when the two are among these.
     """
     g, nodes = intra.n, inter.n
-    kinds = intra.collective.name, inter.collective.name
+    kind, kind_across = intra.collective.name, inter.collective.name
     name = f"hierarchical({intra.name}, {inter.name})"
     ranks = np.arange(g * nodes).reshape(nodes, g)
-    whole: dict[str, int] = {}
-    if kinds[1] == "all_reduce" and kinds[0] in ("reduce_scatter", "reduce"):
+    inside = within(intra, ranks)
+    if kind in ("reduce_scatter", "reduce") and kind_across == "all_reduce":
         last = reversed(intra) if last is None else last
         if last.n != g:
             raise UsageError(f"{name}: {last.name} has {last.n} ranks, {intra.name} has {g}: wanted as many")
         across = within(inter, ranks.T[intra.collective.outputs > 0], n=g * nodes)
-        made = then(then(within(intra, ranks), across), within(last, ranks))
-        return replace(made, name=name)
-    if kinds[0] != kinds[1] or kinds[0] not in _UP + _DOWN or last is not None:
+        return replace(then(then(inside, across), within(last, ranks)), name=name)
+    if kind != kind_across or kind not in _UP + _DOWN or last is not None:
+        then_last = "" if last is None else f", then {last.name}"
         raise UsageError(
-            f"{name}: found {kinds[0]} in nodes and {kinds[1]} across{'' if last is None else f', and {last.name} last'}: "
-            f"wanted reduce_scatter or reduce in nodes and all_reduce across, or one of {', '.join(_UP + _DOWN)} for both"
+            f"{name}: found {kind} in nodes and {kind_across} across{then_last}: wanted reduce_scatter or reduce in "
+            f"nodes and all_reduce across, or for both one of {', '.join(_UP + _DOWN)}"
         )
-    kind = kinds[0]
-    if "root" in intra.collective.params:
-        root, node = intra.collective.params["root"], inter.collective.params["root"]
-        whole = {"root": node * g + root}
-        ranks_across = ranks.T[root : root + 1]
-    else:
-        ranks_across = ranks.T
-    inside, across = within(intra, ranks, n=g * nodes), within(inter, ranks_across, n=g * nodes)
+    root, node = (s.collective.params.get("root") for s in (intra, inter))
+    across = within(inter, ranks.T if root is None else ranks.T[root : root + 1], n=g * nodes)
     first, second = (inside, across) if kind in _UP else (across, inside)
-    # Blocks that the first of them groups by rank of a node come in the order of the ranks, and of the nodes between.
-    by_node = np.arange(g * nodes).reshape(nodes, g).T.ravel()
+    # What is cut by rank of a node first is in order of these ranks, and for each in order of the nodes.
+    by_node = ranks.T.ravel()
     if kind in ("reduce_scatter", "all_to_all"):
-        first = _regrouped(first, inputs=by_node)
+        first = _reordered(first, Buffer.INPUT, by_node)
     if kind == "all_to_all":
-        first = _regrouped(first, outputs=np.argsort(by_node))
+        first = _reordered(first, Buffer.OUTPUT, by_node)
     if kind == "all_gather":
-        second = _regrouped(second, outputs=by_node)
-    made = then(first, second)
-    target = collective(kind, g * nodes, **whole)
-    per_block = int((made.collective.inputs * made.collective.chunks).max()) // int(target.inputs.max())
-    return replace(recast(made, target.cut(per_block)), name=name)
+        second = _reordered(second, Buffer.OUTPUT, by_node)
+    made = _joined(first, second, name)
+    whole = collective(kind, g * nodes, **({} if root is None or node is None else {"root": node * g + root}))
+    chunks = int(made.collective.inputs.max()) * made.collective.chunks // int(whole.inputs.max())
+    return tidy(recast(made, whole.cut(chunks)))
 
 
 _UP = ("all_reduce", "reduce_scatter", "reduce", "gather", "all_to_all")
 _DOWN = ("all_gather", "broadcast", "scatter")
 
 
-def _regrouped(s: Schedule, *, inputs: Array | None = None, outputs: Array | None = None) -> Schedule:
-    """The inputs or outputs of every rank as len(order) blocks, block i becoming block order[i]."""
-    order, buffer = (inputs, Buffer.INPUT) if inputs is not None else (outputs, Buffer.OUTPUT)
-    assert order is not None
-    held = int((s.collective.inputs if inputs is not None else s.collective.outputs)[0]) * s.collective.chunks
-    k = len(order) // gcd(len(order), held)
-    s = refine(s, k)
-    c = _chunkwise(s.collective)
-    size = held * k // len(order)
-    p = _places(s)
+def _reordered(s: Schedule, buffer: Buffer, order: Array) -> Schedule:
+    """The inputs or outputs of every rank, as many on each, as len(order) blocks, block i becoming block order[i]."""
+    c = s.collective
+    held = int((c.inputs if buffer == Buffer.INPUT else c.outputs)[0]) * c.chunks
+    s = refine(s, len(order) // gcd(len(order), held))
+    c, p = _chunkwise(s.collective), _places(s)
+    counts, starts = (c.inputs, c.input_start) if buffer == Buffer.INPUT else (c.outputs, c.output_start)
+    size = int(counts[0]) // len(order)
     at = p.buffer == buffer
     chunk = p.chunk.copy()
     chunk[at] = order[chunk[at] // size] * size + chunk[at] % size
-    starts = c.input_start if inputs is not None else c.output_start
     moved = starts[p.rank[at]] + chunk[at]
-    if inputs is not None:
-        new = replace(c, set_items=moved[c.set_items], alias=c.alias[:0])
+    if buffer == Buffer.INPUT:
+        c = replace(c, set_items=moved[c.set_items], alias=c.alias[:0])
     else:
-        want = np.empty_like(c.want)
-        want[moved] = c.want
-        new = replace(c, want=want, alias=c.alias[:0])
-    return _assemble(s.name, new, s.scratch, [Part(s, Places(p.rank, p.buffer, chunk), np.arange(_steps(s)))])
+        c = replace(c, want=c.want[np.argsort(moved)], alias=c.alias[:0])
+    return _assemble(s.name, c, s.scratch, [Part(s, Places(p.rank, p.buffer, chunk), np.arange(_steps(s)))])
 
 
 def _check_count(name: str, what: str, value: Any, *, least: int = 1) -> None:

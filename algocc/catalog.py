@@ -125,13 +125,16 @@ def _table(path: Path) -> Algorithm:
                      takes=f"n = {schedule.n}")  # fmt: skip
 
 
-def build(name: str, n: int, **params: Any) -> Schedule:
-    """The schedule called `name` for n ranks; parameters as the algorithm takes them."""
-    algorithm = load(name)
+def build(algorithm: Algorithm | str, n: int, /, **params: Any) -> Schedule:
+    """The schedule of an algorithm, or of what `load` finds by its name, for n ranks.
+
+    Raises UsageError also where the function fails, naming the line in it.
+    """
+    algorithm = load(algorithm) if isinstance(algorithm, str) else algorithm
     try:
         return algorithm(n, **params)
     except AlgoccError:
         raise
     except Exception as error:
         where = _line(error, Path(algorithm.write.__code__.co_filename))
-        raise UsageError(f"{where}: {name} failed for n={n}: {type(error).__name__}: {error}") from error
+        raise UsageError(f"{where}: {algorithm.name} failed for n={n}: {type(error).__name__}: {error}") from error

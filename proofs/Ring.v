@@ -167,8 +167,8 @@ Proof.
     specialize (IH ltac:(lia)). rewrite pass_on_spec by assumption.
     assert (Hl : left_of n r < n) by (apply Nat.mod_upper_bound; lia).
     destruct (Nat.eqb_spec c (ag_chunk n t (left_of n r))) as [e|ne].
-    + apply IH; try assumption. mods.
-    + apply IH; try assumption. mods.
+    + apply IH; try assumption. clear IH Hl H0; mods.
+    + apply IH; try assumption. clear IH Hl H0; mods.
 Qed.
 
 (** Ring AllGather is correct for every n >= 1: whatever value chunk c has at its

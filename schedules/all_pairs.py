@@ -14,9 +14,9 @@ from algocc.steps import Steps, Transfer
 def to_owners(rank: Any, step: Any, n: int) -> list[Transfer]:
     """Block b goes to rank b from every other; a receiver takes its neighbours first, so rank order is kept."""
     return [
-        Transfer(rank + way * hop, rank + way * hop, when=(0 <= rank + way * hop) & (rank + way * hop < n), action=action)
+        Transfer(peer, peer, when=(0 <= peer) & (peer < n), action=action)
         for hop in range(1, n)
-        for way, action in ((1, "prereduce"), (-1, "reduce"))
+        for peer, action in ((rank + hop, "prereduce"), (rank - hop, "reduce"))
     ]
 
 

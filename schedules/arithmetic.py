@@ -45,7 +45,8 @@ def floor_power(n: int, base: int = 2) -> int:
     >>> [floor_power(n) for n in (1, 2, 3, 4, 9)]
     [1, 2, 2, 4, 8]
     """
-    return base ** floor_log(n, base)
+    power: int = base ** floor_log(n, base)
+    return power
 
 
 def ceil_div(a: Any, b: Any) -> Any:

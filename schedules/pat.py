@@ -79,10 +79,10 @@ def pat_reduce_scatter(n: int, aggregate: int = 8) -> Steps:
 
     def slot(x: int) -> int:
         """Where the node at offset x adds up: by its subtree and its level there."""
-        subtree, place = divmod(x, 2**bits)
+        subtree, place = divmod(x, 1 << bits)
         return subtree * max(1, bits) + place.bit_count()
 
-    at_work = set()
+    at_work: set[int] = set()
     for offsets in reversed([[0], *visits(n, aggregate)]):
         starting = {x - (x & -x) for x in offsets} - at_work
         at_work |= starting

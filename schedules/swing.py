@@ -22,7 +22,7 @@ def reach(step: int) -> int:
     >>> [reach(step) for step in range(6)]
     [1, -1, 3, -5, 11, -21]
     """
-    return (1 - (-2) ** (step + 1)) // 3
+    return int(1 - (-2) ** (step + 1)) // 3
 
 
 def spread_from_zero(n: int) -> list[list[tuple[int, int]]]:

@@ -110,7 +110,8 @@ def descend(rank: Any, step: Any, n: int, tree: Tree, chunks: int, first: int = 
     chunk = step - tree.depth[rank]
     moves = (0 <= chunk) & (chunk < chunks)
     return [
-        Transfer(child[rank], first + chunk, when=moves & (child[rank] >= 0), action="copy") for child in tree.children
+        Transfer(child[rank], first + chunk, when=moves & (child[rank] >= 0), action="copy")
+        for child in tree.children
     ]
 
 

@@ -53,7 +53,7 @@ def delay(n: int) -> int:
     """Steps until the first chunk of both trees is everywhere, at most 2 (floor(log2(n - 1)) + 1).
 
     >>> [delay(n) for n in (2, 3, 4, 8, 16)]
-    [2]
+    [2, 4, 4, 6, 8]
     """
     return int(edges(n).start.max()) + 1
 

@@ -77,6 +77,7 @@ class _State(NamedTuple):
 
 
 NODES, SRCS, READERS, HOLDERS, TEMPS, MOVES = range(6)
+DEAD, GONE = 1, 2
 
 
 def fuse(s: Schedule, places: Layout) -> Moves:
@@ -91,38 +92,53 @@ def fuse(s: Schedule, places: Layout) -> Moves:
         is_output[first : first + int(c.outputs[rank]) * c.chunks] = True
     rows = (s.action, s.rank, s.peer, s.buffer, s.chunk, s.peer_buffer, s.peer_chunk, s.count)
     total = int(s.count.sum())
-    dead, last_write = _liveness(s.step_start, *rows, places.start, places.alias, is_output, total)
-    st = _fuse(s.step_start, *rows, places.start, places.alias, is_output, of_input, dead, last_write, total, s.n)
+    fate, last_write = _liveness(s.step_start, *rows, places.start, places.alias, is_output, total)
+    st = _fuse(s.step_start, *rows, places.start, places.alias, is_output, of_input, fate, last_write, total, s.n)
     moves, temporaries = st.used[MOVES], st.temporary[: st.used[TEMPS]]
     node = st.move_node[:moves]
     src_start, dst_start = st.src_start[: moves + 1].copy(), st.dst_start[: moves + 1].copy()
 
-    # A temporary becomes a slot of its rank's scratch, after the slots that the schedule names.
-    order = np.argsort(temporaries, kind="stable")
-    ranks = temporaries[order]
-    slot = np.empty(len(ranks), np.int64)
-    slot[order] = np.arange(len(ranks)) - np.searchsorted(ranks, ranks)
-    scratch = s.scratch + int(slot.max(initial=-1)) + 1
-    sizes = np.stack([c.inputs * c.chunks, c.outputs * c.chunks, np.full(s.n, scratch)], axis=1)
-    start = np.concatenate([[0], np.cumsum(sizes)[:-1]]).reshape(s.n, 3)
-    shift = np.repeat((start - places.start).ravel(), np.diff(np.append(places.start.ravel(), places.total)))
-    where = np.concatenate([np.arange(places.total) + shift, start[temporaries, 2] + s.scratch + slot])
+    src, dst = st.src_loc[: src_start[-1]], st.dst_loc[: dst_start[-1]]
+    start, scratch, where = _compact(s, places, temporaries, np.concatenate([src, dst]))
 
     is_final = np.zeros(len(st.home), np.bool_)
     is_final[st.content[is_output]] = True
     return Moves(
         st.move_row[:moves].copy(), st.like[node], is_final[node] & (np.diff(src_start) > 1),
-        src_start, where[st.src_loc[: src_start[-1]]], st.src_raw[: src_start[-1]].copy(),
-        dst_start, where[st.dst_loc[: dst_start[-1]]], start, scratch,
+        src_start, where[src], st.src_raw[: src_start[-1]].copy(), dst_start, where[dst], start, scratch,
     )  # fmt: skip
+
+
+def _compact(s: Schedule, places: Layout, temporaries: Array, used: Array) -> tuple[Array, int, Array]:
+    """Scratch without slots that no Move uses: the new start, slots a rank, and place of each old location.
+
+    On each rank the schedule's slots that are used come first, in their order, then its temporaries.
+    """
+    c = s.collective
+    slot = np.zeros(places.total + len(temporaries), bool)
+    slot[used] = True
+    sizes = np.stack([c.inputs * c.chunks, c.outputs * c.chunks, np.full(s.n, s.scratch)], axis=1)
+    is_scratch = np.repeat(np.arange(3 * s.n) % 3 == 2, sizes.ravel())
+    rank = np.concatenate([np.repeat(np.arange(s.n), sizes.sum(axis=1)), temporaries])
+    kept = np.flatnonzero(slot & np.concatenate([is_scratch, np.ones(len(temporaries), bool)]))
+    kept = kept[np.argsort(rank[kept], kind="stable")]
+    turn = np.arange(len(kept)) - np.searchsorted(rank[kept], rank[kept])
+    scratch = int(turn.max(initial=-1)) + 1
+    sizes[:, 2] = scratch
+    start = np.concatenate([[0], np.cumsum(sizes)[:-1]]).reshape(s.n, 3)
+    shift = np.repeat((start - places.start).ravel(), np.diff(np.append(places.start.ravel(), places.total)))
+    where = np.concatenate([np.arange(places.total) + shift, np.zeros(len(temporaries), np.int64)])
+    where[kept] = start[rank[kept], 2] + turn
+    return start, scratch, where
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _liveness(
     step_start, action, rank, peer, buffer, chunk, peer_buffer, peer_chunk, count, start, alias, is_output, total
 ):  # type: ignore[no-untyped-def]  # fmt: skip
-    """For each transferred chunk whether its source is needed no more after its step; for each location its last write."""
-    dead = np.zeros(total, np.bool_)
+    """For each transferred chunk whether its source location is read no more (then GONE), or what it held is read no
+    more (then DEAD); for each location its last write."""
+    fate = np.zeros(total, np.int8)
     live = is_output.copy()
     last_write = np.full(len(alias), -1, np.int32)
     copied = np.full(len(alias), -1, np.int32)
@@ -140,7 +156,8 @@ def _liveness(
         for row in range(first, last):
             for i in range(count[row]):
                 place = alias[start[rank[row], buffer[row]] + chunk[row] + i]
-                dead[at] = reduced[place] != step and (copied[place] == step or not live[place])
+                if reduced[place] != step:
+                    fate[at] = DEAD if copied[place] == step else 0 if live[place] else GONE
                 at += 1
         for row in range(first, last):
             for i in range(count[row]):
@@ -148,13 +165,13 @@ def _liveness(
         for row in range(first, last):
             for i in range(count[row]):
                 live[alias[start[rank[row], buffer[row]] + chunk[row] + i]] = True
-    return dead, last_write
+    return fate, last_write
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _fuse(
     step_start, action, rank, peer, buffer, chunk, peer_buffer, peer_chunk, count,
-    start, alias, is_output, of_input, dead, last_write, total, n,
+    start, alias, is_output, of_input, fate, last_write, total, n,
 ):  # type: ignore[no-untyped-def]  # fmt: skip
     locations, inputs = len(alias), len(of_input)
     nodes = inputs + total
@@ -212,7 +229,7 @@ def _fuse(
             for i in range(count[row]):
                 node = read[item]
                 if node >= 0 and st.home[node] < 0:
-                    alone = st.src_head[node] == st.src_tail[node] and st.refs[node] == 2 and dead[at + item]
+                    alone = st.src_head[node] == st.src_tail[node] and st.refs[node] == 2 and fate[at + item] > 0
                     if not local or (action[row] != 0 and not alone):
                         _settle(st, node, alias[start[rank[row], buffer[row]] + chunk[row] + i], step)
                 if action[row] != 0:
@@ -247,9 +264,16 @@ def _fuse(
                     st.row[node] = row
                 if st.content[place] != node:
                     _hold(st, place, node)
-        for i in range(need):
-            if read[i] >= 0:
-                st.refs[read[i]] -= 1
+        item = 0
+        for row in range(first, last):
+            for i in range(count[row]):
+                if read[item] >= 0:
+                    st.refs[read[item]] -= 1
+                place = alias[start[rank[row], buffer[row]] + chunk[row] + i]
+                if fate[at + item] == GONE and st.content[place] >= 0:
+                    st.refs[st.content[place]] -= 1
+                    st.content[place] = -1
+                item += 1
         at += need
     for place in range(locations):
         if not is_output[place] and st.content[place] >= 0:

@@ -1,0 +1,157 @@
+"""`algocc run`: verify, run on CPU threads, check every element, time."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import click
+import numpy as np
+
+from algocc.cli import options, source
+from algocc.cli.output import progress, say_json, say_verdict
+from algocc.collective import Collective
+from algocc.errors import UsageError
+from algocc.kernels.operators import Element, element, operator
+from algocc.lowering import lower
+from algocc.program import Program
+from algocc.runtime import Threads, Timing, buffer_elements, count_wrong, expected, in_place_buffers, make_inputs, measure
+from algocc.runtime.memory import check_memory
+from algocc.runtime.threads import check_reduction
+from algocc.table import Schedule
+from algocc.verifier import summary, verify
+
+
+@click.command("run", help="Verify a schedule, run it on CPU threads, and check every element against NumPy.")
+@options.schedule
+@options.one_n
+@options.params
+@click.option(
+    "--size", type=options.Size(), default="64M", show_default=True,
+    help="Bytes of a rank's buffer, its larger one, as in nccl-tests; rounded down to whole elements.",
+)  # fmt: skip
+@click.option("--dtype", default="float32", show_default=True, help="Element type, as NumPy calls it, or bfloat16.")
+@click.option("--op", default="sum", show_default=True, help="Reduction operator.")
+@options.in_place
+@options.lanes
+@click.option("--check/--no-check", default=True, help="Compare with NumPy.")
+@click.option("--iters", type=int, default=20, show_default=True, help="Calls that are timed.")
+@click.option("--timeout", type=float, default=30.0, show_default=True, help="Seconds to wait for a stuck rank.")
+@click.option("--unverified", is_flag=True, help="Run it even if it is wrong.")
+@options.as_json
+def run_command(
+    schedule: str, n: int | None, params: tuple[tuple[str, Any], ...], size: int, dtype: str, op: str, in_place: bool,
+    lanes: int, check: bool, iters: int, timeout: float, unverified: bool, as_json: bool,
+) -> int:  # fmt: skip
+    algorithm = source.load(schedule)
+    kind = element(dtype)
+    with source.bounded_memory():
+        s = source.build(algorithm, source.ranks(algorithm, n), dict(params))
+    check_reduction(s.collective, operator(op), kind)
+    count = count_for(s.collective, size, kind)
+    with progress(f"verifying {s.name} (the first time, compiling)"):
+        report = verify(s, in_place=in_place, lanes=lanes, op=op if s.collective.reduces else None)
+    if not as_json:
+        say_verdict(summary(report) + "\n")
+    facts = _facts(s, kind, op, in_place, count) | {"correct": report.correct, "verification": report.to_json()}
+    if not report.correct and not unverified:
+        if as_json:
+            say_json(facts | {"error": f"{s.name} is wrong, so it is not run", "exit_code": 1})
+        click.echo(f"algocc: {s.name} is wrong, so it is not run; --unverified runs it all the same", err=True)
+        return 1
+    with progress(f"running {s.name}"):
+        job = Job(lower(s, in_place=in_place, lanes=lanes), count, kind, op, timeout)
+        timing, wrong = job.run(iters=iters, check=check)
+    if as_json:
+        say_json(facts | _measured(timing, wrong))
+    else:
+        click.echo(_table(s, facts, timing, wrong, iters))
+    return 1 if wrong or not report.correct else 0
+
+
+def count_for(collective: Collective, size: int, kind: Element) -> int:
+    """Elements of a unit block for buffers of `size` bytes; a Barrier has tokens of one element."""
+    if collective.name == "barrier":
+        return 1
+    return size // max(1, collective.vector * kind.size)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A Program, and what to run it on."""
+
+    program: Program
+    count: int
+    kind: Element
+    op: str
+    timeout: float
+
+    def run(self, *, iters: int, check: bool) -> tuple[Timing, int | None]:
+        """Time it, then check one more call on fresh inputs: elements that are wrong, None if unchecked."""
+        c, in_place = self.program.collective, self.program.in_place
+        ins, outs = buffer_elements(c, self.count)
+        held = sum(ins) + sum(outs) + check * (sum(ins) * in_place + sum(outs))
+        check_memory(held * self.kind.size, f"{c.name} of {self.count} {self.kind.name} on {c.n} ranks")
+        data = make_inputs(c, self.count, self.kind.name, self.op)
+        inputs, outputs = data, [np.zeros(size, self.kind.numpy) for size in outs]
+        if in_place:
+            inputs, outputs = in_place_buffers(c, self.count, self.kind.name)
+        with Threads(self.program, count=self.count, dtype=self.kind.name, op=self.op, timeout=self.timeout) as threads:
+            timing = measure(threads, inputs, outputs, iters=iters)
+            if not check:
+                return timing, None
+            for out in outputs:
+                out.fill(0)
+            if in_place:
+                for mine, fresh in zip(inputs, data, strict=True):
+                    mine[:] = fresh
+            threads(inputs, outputs)
+        return timing, count_wrong(outputs, expected(c, data, self.op))
+
+
+def _facts(s: Schedule, kind: Element, op: str, in_place: bool, count: int) -> dict[str, Any]:
+    c = s.collective
+    return {
+        "schedule": s.name,
+        "collective": c.name,
+        "n": c.n,
+        "backend": "threads",
+        "size_bytes": c.vector * count * kind.size,
+        "count": count * c.vector,
+        "dtype": kind.name,
+        "op": op if c.reduces else "none",
+        "root": c.params.get("root", -1),
+        "in_place": in_place,
+    }
+
+
+def _measured(t: Timing, wrong: int | None) -> dict[str, Any]:
+    return {
+        "time_us": t.median,
+        "fastest_us": t.fastest,
+        "slowest_us": t.slowest,
+        "algbw_gbps": t.algbw,
+        "busbw_gbps": t.busbw,
+        "wrong": wrong,
+    }
+
+
+def _table(s: Schedule, facts: dict[str, Any], t: Timing, wrong: int | None, iters: int) -> str:
+    """What nccl-tests prints, for one size."""
+    checked = "not checked" if wrong is None else "checked element by element against NumPy"
+    rows = (
+        ("#", "size", "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong"),
+        ("#", "(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", ""),
+        (
+            "", facts["size_bytes"], facts["count"], facts["dtype"], facts["op"], facts["root"],
+            f"{t.median:.2f}", f"{t.algbw:.2f}", f"{t.busbw:.2f}", "N/A" if wrong is None else wrong,
+        ),
+    )  # fmt: skip
+    widths = (1, 12, 12, 10, 6, 5, 11, 8, 8, 7)
+    lines = [" ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines.append(
+        f"# {s.n} ranks on {os.cpu_count()} cores as threads; median of {iters} calls, {t.fastest:.0f} to "
+        f"{t.slowest:.0f} us; {checked}"
+    )
+    return "\n".join(lines)

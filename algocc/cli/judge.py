@@ -1,0 +1,137 @@
+"""`algocc verify` and `bound`: is it right, and could it be better?"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from algocc import bounds
+from algocc.cli import options, source
+from algocc.cli.output import aligned, progress, say_json, say_verdict
+from algocc.decorator import Algorithm
+from algocc.errors import UsageError
+from algocc.verifier import Report, summary, verify
+
+
+@click.command("verify", help="Prove a schedule right, or say where it is wrong, and compare it with the lower bounds.")
+@options.schedule
+@options.several_n
+@options.params
+@click.option("--op", default=None, help="The operator it is meant for; max, min, and, or bear adding twice.")
+@options.in_place
+@options.lanes
+@click.option("--program/--no-program", default=True, help="Lower it and verify what runs, too.")
+@options.as_json
+def verify_command(
+    schedule: str, ns: list[int] | None, params: tuple[tuple[str, Any], ...], op: str | None, in_place: bool, lanes: int,
+    program: bool, as_json: bool,
+) -> int:  # fmt: skip
+    algorithm = source.load(schedule)
+    ns = ns or [source.ranks(algorithm, None)]
+    modes = {"op": op, "in_place": in_place, "lanes": lanes, "program": program}
+    with progress(f"verifying {algorithm.name} (the first time, compiling)", len(ns)) as advance:
+        reports, skipped = _verify_all(algorithm, ns, dict(params), modes, advance, quiet=as_json or len(ns) == 1)
+    wrong = min((r for r in reports if not r.correct), key=lambda r: r.n, default=None)
+    if as_json and len(ns) == 1:
+        say_json(reports[0].to_json())
+    elif as_json:
+        say_json({
+            "schedule": algorithm.name,
+            "collective": reports[0].collective,
+            "correct": wrong is None,
+            "smallest_failure": wrong.n if wrong else None,
+            "results": [r.to_json() for r in reports],
+            "skipped": [{"n": n, "reason": reason} for n, reason in skipped.items()],
+        })  # fmt: skip
+    else:
+        if len(ns) > 1:
+            say_verdict(_conclusion(algorithm.name, reports, len(skipped)))
+        if wrong or len(ns) == 1:
+            say_verdict(summary(wrong or reports[0]))
+    return 1 if wrong else 0
+
+
+def _verify_all(
+    algorithm: Algorithm, ns: list[int], params: dict[str, Any], modes: dict[str, Any], advance: Any, *, quiet: bool
+) -> tuple[list[Report], dict[int, str]]:
+    """The reports, and the n that the schedule does not take with its reasons; one of several n may be such."""
+    reports: list[Report] = []
+    skipped: dict[int, str] = {}
+    first: UsageError | None = None
+    for n in ns:
+        try:
+            with source.bounded_memory():
+                s = source.build(algorithm, n, params)
+        except UsageError as error:
+            if isinstance(error.__cause__, Exception) and not isinstance(error.__cause__, UsageError):
+                raise  # the function failed; it did not refuse
+            first = first or error
+            skipped[n] = str(error)
+        else:
+            with source.bounded_memory():
+                reports.append(verify(s, **modes))
+        if not quiet:
+            say_verdict(f"n={n}: {'skipped: ' + skipped[n] if n in skipped else _line(reports[-1])}")
+        advance()
+    if first and not reports:
+        raise first
+    return reports, skipped
+
+
+def _line(r: Report) -> str:
+    """A report in one line."""
+    if not r.correct:
+        return f"WRONG: {r.failures[0]}"
+    b = r.bound
+    steps = f"{r.steps} steps" + (f" (bound {b.rounds})" if b else "")
+    sent = f"sends {r.sent_max}" + (f" (bound {b.sent})" if b else "")
+    return f"correct, {steps}, {sent}" + (": optimal" if r.bandwidth_optimal else "")
+
+
+def _conclusion(name: str, reports: list[Report], skipped: int) -> str:
+    wrong = [r.n for r in reports if not r.correct]
+    beside = f"; {skipped} skipped" if skipped else ""
+    if wrong:
+        return f"{name}: WRONG for {len(wrong)} of {len(reports)} n{beside}; the smallest is n={min(wrong)}"
+    return f"{name}: correct for all {len(reports)} n{beside}"
+
+
+@click.command("bound", help="What no schedule of a collective can beat, exactly, with the reason for each number.")
+@click.argument("collective")
+@options.one_n
+@click.option("--ports", type=int, default=1, show_default=True, help="Messages a rank sends, and receives, in a step.")
+@click.option("--blocks", type=int, default=None, help="Parts of the vector, of which a message carries one.")
+@click.option("--counts", default=None, help="Of AllToAllV: n rows of n numbers as JSON, what rank i holds for rank j.")
+@options.as_json
+def bound_command(
+    collective: str, n: int | None, ports: int, blocks: int | None, counts: str | None, as_json: bool
+) -> None:
+    name = bounds.canonical(collective)
+    if n is None:
+        raise UsageError(f"bound {name}: on how many ranks? Give -n, as in -n 8")
+    try:
+        matrix = json.loads(counts) if counts else None
+    except json.JSONDecodeError as error:
+        raise UsageError(f"--counts: not JSON: {error}; wanted rows, as in [[0,1],[2,0]]") from error
+    b = bounds.bound(name, n, ports=ports, blocks=blocks, counts=matrix)
+    values = {
+        "steps": b.rounds,
+        "sent": b.sent,
+        "received": b.received,
+        "reduced": b.reduced,
+        "reduced_total": b.reduced_total,
+    }
+    reasons = {"steps" if key == "rounds" else key: reason for key, reason in b.reasons.items()}
+    if as_json:
+        say_json({
+            "collective": b.collective, "n": b.n, "ports": b.ports, "blocks": b.blocks, "model": b.model,
+            **{key: value if isinstance(value, int) else str(value) for key, value in values.items()},
+            "reasons": reasons,
+        })  # fmt: skip
+        return
+    many = f"{b.ports} port" + "s" * (b.ports > 1) + (f", {b.blocks} blocks" if b.blocks > 1 else "")
+    click.echo(f"{b.collective} on {b.n} ranks, {many}: no schedule takes less, volumes of the full vector m")
+    click.echo(aligned([(key.replace("_", " "), str(value), reasons[key]) for key, value in values.items()]))
+    click.echo(f"model: {b.model}")
