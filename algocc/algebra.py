@@ -81,9 +81,8 @@ def _table(
     name: str, c: Collective, scratch: int, origins: tuple[str, ...],
     *, step: Array, action: Array, read: Array, write: Array, origin: Array, row: Array,
 ) -> Schedule:  # fmt: skip
-    """The schedule that moves these single chunks between locations; those that were one row and still can be, are.
-
-    Copies of a place onto itself are left out.
+    """The schedule that moves these single chunks between locations; those that were one row and still can be, are, and
+    so are copies within a rank from one source line. Copies of a place onto itself are left out.
     """
     order = np.argsort(step, kind="stable")
     order = order[(action[order] != Action.COPY) | (read[order] != write[order])]
@@ -92,6 +91,7 @@ def _table(
     reader, writer = (np.searchsorted(flat, at, side="right") - 1 for at in (read, write))
     first = np.ones(len(step), bool)
     if len(step):
+        row = np.where((action == Action.COPY) & (reader // 3 == writer // 3), -2 - origin, row)
         same = (step, action, row, reader, writer, read - np.arange(len(read)), write - np.arange(len(write)))
         first[1:] = np.any([a[1:] != a[:-1] for a in same], axis=0)
     at = np.flatnonzero(first)
@@ -430,48 +430,37 @@ def reversed(s: Schedule, *, as_: Collective | None = None) -> Schedule:
 
 
 def tidy(s: Schedule) -> Schedule:
-    """Local copies that only rename → none; scratch and steps without use → none.
+    """Local copies that only rename → none; scratch and steps without use → none. On each rank, in this order,
 
-    A scratch chunk whose last use is a local copy to a place of its rank that nothing touched before *is* that place; a
-    scratch chunk that only ever holds a copy of an input of its rank *is* that input. Where the collective lets an
-    input and an output share memory, only if that stays correct in place.
+    - a scratch chunk whose last use is a copy to a place that nothing touched before *is* that place;
+    - a scratch chunk that begins as a copy of an input, and ends before something else overwrites the output that
+      shares memory with that input, *is* that output;
+    - a scratch chunk that only ever holds a copy of an input *is* that input.
+
+    What is correct in place stays so.
 
     Valid when no step has a race.
     """
     s = s.matched()
     places = layout(s, in_place=True)
-    own = np.arange(places.total)
-    partner = own.copy()  # of an output: the input it shares memory with
-    shared = np.flatnonzero(places.alias != own)
-    partner[places.alias[shared]] = shared
     buffer = _places(s).buffer
-    while True:
-        use = _Use.of(s, places.total)
-        a, b, t = use.read, use.write, use.step
-        ends = (buffer[a] == Buffer.SCRATCH) & (use.last_read[a] == t) & (use.last_write[a] < t) & (use.first_write[a] >= 0)
-        begins = (buffer[b] != Buffer.INPUT) & (use.first_write[b] == t) & (use.writes_first[b] == 1)
-        begins &= (use.first_read[b] < 0) | (use.first_read[b] > t)
-        in_time = (partner[b] == b) | (use.last_read[partner[b]] <= use.first_write[a])
-        at = np.flatnonzero(use.local & ends & begins & in_time)
-        at = at[np.unique(a[at], return_index=True)[1]]
-        at = at[~np.isin(b[at], a[at])]  # the end of a chain of copies first
-        if not len(at):
-            break
-        own[a[at]] = b[at]
-        s = _moved(s, own)
-        own[a[at]] = a[at]
-    single = (buffer[b] == Buffer.SCRATCH) & (buffer[a] == Buffer.INPUT) & (use.writes[b] == 1)
-    single &= (use.first_read[b] < 0) | (use.first_read[b] > t)
-    output = places.alias[a]
-    kept = (output == a) | (use.first_write[output] < 0) | (use.first_write[output] >= use.last_read[b])
-    at = np.flatnonzero(use.local & single & kept)
-    own[b[at]] = a[at]
-    return _compact(_moved(s, own))
+    for rule in (_renamed, _reused, _unchanged):
+        while True:
+            chunk, place = rule(_Use.of(s, places.total), buffer, places.alias)
+            if not len(chunk):
+                break
+            location = np.arange(places.total)
+            location[chunk] = place
+            p = _places(s)
+            moved = Places(p.rank[location], p.buffer[location], p.chunk[location])
+            s = _assemble(s.name, s.collective, s.scratch, [Part(s, moved, np.arange(_steps(s)))])
+    return _compact(s)
 
 
 class _Use(NamedTuple):
     """Who reads and writes when. Per single chunk moved: read, write, step, and whether it is a copy within a rank. Per
-    location: first and last step of reading and of writing, -1 if none; writes, and those of the first step.
+    location: first and last step of reading and of writing, -1 if none; the number of writes, and whether the first
+    step that writes does so with one copy.
     """
 
     read: Array
@@ -483,7 +472,7 @@ class _Use(NamedTuple):
     first_write: Array
     last_write: Array
     writes: Array
-    writes_first: Array
+    overwritten: Array
 
     @staticmethod
     def of(s: Schedule, total: int) -> _Use:
@@ -493,17 +482,56 @@ class _Use(NamedTuple):
         for i, at in enumerate((read, write)):  # steps rise, and the last assignment to a place stands
             times[2 * i, at[::-1]] = step[::-1]
             times[2 * i + 1, at] = step
+        copy = s.action[row] == Action.COPY
+        first = step == times[2, write]
+        overwritten: Array = np.bincount(write[first], minlength=total) == 1
+        overwritten[write[first & ~copy]] = False
+        local = copy & (s.rank[row] == s.peer[row])
         writes = np.bincount(write, minlength=total)
-        writes_first = np.bincount(write[step == times[2, write]], minlength=total)
-        local = (s.action[row] == Action.COPY) & (s.rank[row] == s.peer[row])
-        return _Use(read, write, step, local, times[0], times[1], times[2], times[3], writes, writes_first)
+        return _Use(read, write, step, local, times[0], times[1], times[2], times[3], writes, overwritten)
+
+    def begins(self, place: Array, step: Array) -> Array:
+        """Whether nothing touches a place before one copy to it in this step."""
+        unread: Array = (self.first_read[place] < 0) | (self.first_read[place] > step)
+        begun: Array = self.overwritten[place] & (self.first_write[place] == step) & unread
+        return begun
 
 
-def _moved(s: Schedule, location: Array) -> Schedule:
-    """The schedule with each location moved to another one of the same layout."""
-    p = _places(s)
-    moved = Places(p.rank[location], p.buffer[location], p.chunk[location])
-    return _assemble(s.name, s.collective, s.scratch, [Part(s, moved, np.arange(_steps(s)))])
+def _renamed(use: _Use, buffer: Array, alias: Array) -> tuple[Array, Array]:
+    """Scratch chunks that end with a copy to an untouched place, and the places."""
+    a, b, t = use.read, use.write, use.step
+    ends = (buffer[a] == Buffer.SCRATCH) & (use.last_read[a] == t) & (use.last_write[a] < t) & (use.writes[a] > 0)
+    own = np.arange(len(alias))
+    partner = own.copy()  # of an output: the input that shares memory with it
+    partner[alias[alias != own]] = own[alias != own]
+    shared = partner[b]
+    in_time = (shared == b) | (use.last_read[shared] <= use.first_write[a])
+    at = np.flatnonzero(use.local & ends & (buffer[b] != Buffer.INPUT) & use.begins(b, t) & in_time)
+    at = at[np.unique(a[at], return_index=True)[1]]
+    at = at[~np.isin(b[at], a[at])]  # of a chain of copies the end first
+    return a[at], b[at]
+
+
+def _reused(use: _Use, buffer: Array, alias: Array) -> tuple[Array, Array]:
+    """Scratch chunks loaded from an input, and the outputs that share memory with it and come to life after them."""
+    x, a, t = use.read, use.write, use.step
+    output = alias[x]
+    loads = use.local & (buffer[a] == Buffer.SCRATCH) & (buffer[x] == Buffer.INPUT) & (output != x)
+    loads &= use.begins(a, t) & (use.last_read[x] <= t)
+    start = use.first_write[output]
+    at = np.flatnonzero(loads & use.begins(output, start) & (use.last_read[a] <= start) & (use.last_write[a] < start))
+    at = at[np.unique(output[at], return_index=True)[1]]
+    return a[at], output[at]
+
+
+def _unchanged(use: _Use, buffer: Array, alias: Array) -> tuple[Array, Array]:
+    """Scratch chunks that only hold a copy of an input, and the inputs."""
+    x, b, t = use.read, use.write, use.step
+    single = use.local & (buffer[b] == Buffer.SCRATCH) & (buffer[x] == Buffer.INPUT) & (use.writes[b] == 1)
+    output = alias[x]
+    kept = (output == x) | (use.first_write[output] < 0) | (use.first_write[output] >= use.last_read[b])
+    at = np.flatnonzero(single & use.begins(b, t) & kept)
+    return b[at], x[at]
 
 
 def _compact(s: Schedule) -> Schedule:

@@ -163,7 +163,7 @@ class Steps:
         self._step += steps
 
     def build(self) -> Schedule:
-        """The finished schedule."""
+        """The finished schedule; built again it is the same."""
         if self._load:
             self._local(self.collective.store, self.collective.source, Buffer.OUTPUT, "store")
             self._load = False
@@ -173,6 +173,7 @@ class Steps:
             name: np.concatenate([b[i] for b in blocks]) if blocks else np.zeros(0, dtype)
             for i, (name, dtype) in enumerate(COLUMNS.items())
         }
+        self._blocks = [tuple(columns.values())]
         used = max(
             (
                 int((columns[chunk] + columns["count"])[columns[buffer] == Buffer.SCRATCH].max(initial=0))

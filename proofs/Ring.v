@@ -204,8 +204,9 @@ Proof.
     mods.
 Qed.
 
-(** All ranks end with the same value, contributions in the same order: the
-    results are equal bit by bit even for a non-associative operator. *)
+(** All ranks end with the contributions to a chunk in the same order, so the
+    results are equal for each associative operator, commutative or not.  (Lists
+    keep the order, not the brackets; floating point would need these too.) *)
 Theorem ring_all_reduce_same_everywhere n r r' c :
   r < n -> r' < n -> c < n ->
   run own_inputs (ring_all_reduce n) r c = run own_inputs (ring_all_reduce n) r' c.

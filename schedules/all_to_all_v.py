@@ -24,7 +24,9 @@ MOST_CHUNKS = 1 << 16
 def given(n: int, counts: Counts | None) -> NDArray[np.int64]:
     """The counts, or an uneven example: (i + j) mod 3 + (i mod 2) units from i to j."""
     i, j = np.indices((n, n))
-    return (i + j) % 3 + i % 2 if counts is None else np.asarray(counts, np.int64)
+    units = np.asarray((i + j) % 3 + i % 2 if counts is None else counts)
+    require(units.shape == (n, n), f"{n} rows of {n} counts")
+    return units.astype(np.int64)
 
 
 def to_others(n: int, counts: Counts | None) -> NDArray[np.int64]:
@@ -62,7 +64,7 @@ def colouring(units: NDArray[np.int64]) -> list[list[tuple[int, int]]]:
     """
     n = len(units)
     colours = int(max(units.sum(0).max(), units.sum(1).max()))
-    at = np.full((2, n, colours), -1)  # for each sender, then each receiver: the other end of its edge of a colour
+    at = np.full((2, n, colours), -1)  # by side, rank and colour, the other end of the edge
     for sender, receiver in zip(*np.nonzero(units), strict=True):
         for _ in range(units[sender, receiver]):
             a = int(np.argmax(at[0, sender] < 0))
@@ -81,7 +83,7 @@ def colouring(units: NDArray[np.int64]) -> list[list[tuple[int, int]]]:
 
 @schedule(
     collective="all_to_all_v",
-    takes="counts whose least common multiple is small",
+    takes="n rows of n counts, whose least common multiple is small",
     steps="max(heaviest(n, counts), 1)",
     sent="busiest_sender(n, counts)/vector(n, counts)",
 )
@@ -96,15 +98,15 @@ def colored_all_to_all_v(n: int, counts: Counts | None = None) -> Steps:
     """
     units, between = given(n, counts), to_others(n, counts)
     k = lcm(*np.unique(units[units > 0]).tolist())
-    require(k <= MOST_CHUNKS, f"counts with a least common multiple up to {MOST_CHUNKS}: choose a coarser unit")
+    require(k <= MOST_CHUNKS, f"counts with a least common multiple up to {MOST_CHUNKS}; use a coarser unit")
     s = Steps(all_to_all_v(n, counts=units.tolist(), chunks=k))
     sent = np.zeros_like(units)
     plan = colouring(between)
-    sender, receiver = np.nonzero((units == 0) & ~np.eye(n, dtype=bool))
+    src, dst = np.nonzero((units == 0) & ~np.eye(n, dtype=bool))
     for step in range(max(heaviest(n, counts), int(n > 1))):
         with s.step():
             if step == 0:
-                s.copy(src=sender, dst=receiver, chunk=receiver * k, to=sender * k, count=k, to_buffer="scratch")
+                s.copy(src=src, dst=dst, chunk=dst * k, to=src * k, count=k, to_buffer="scratch")
             for i, j in plan[step] if step < len(plan) else []:
                 unit = k // int(units[i, j])
                 part = int(sent[i, j]) * unit

@@ -71,7 +71,8 @@ def square(n: int) -> tuple[int, int]:
 
 def listed(said: Any) -> list[Transfer]:
     """What a rule returned, as a list of transfers."""
-    return [t if isinstance(t, Transfer) else Transfer(*t) for t in (said if isinstance(said, list) else [said])]
+    several = said if isinstance(said, list) else [said]
+    return [t if isinstance(t, Transfer) else Transfer(*t) for t in several]
 
 
 def cyclic(transfer: Transfer, first: Any, count: Any, n: int) -> list[Transfer]:
@@ -81,10 +82,10 @@ def cyclic(transfer: Transfer, first: Any, count: Any, n: int) -> list[Transfer]
     [(6, 2), (0, 2)]
     """
     first = first % n
-    before_end = np.minimum(count, n - first)
+    run = np.minimum(count, n - first)
     return [
-        transfer._replace(chunk=first, count=before_end, when=transfer.when & (count > 0)),
-        transfer._replace(chunk=0 * first, count=count - before_end, when=transfer.when & (count > before_end)),
+        transfer._replace(chunk=first, count=run, when=transfer.when & (count > 0)),
+        transfer._replace(chunk=0 * first, count=count - run, when=transfer.when & (count > run)),
     ]
 
 

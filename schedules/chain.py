@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from algocc.collective import broadcast, reduce
-from algocc.decorator import require, schedule
+from algocc.decorator import schedule
 from algocc.steps import Steps, Transfer
 
 
@@ -30,7 +30,6 @@ def chain_broadcast(n: int, root: int = 0, chunks: int = 8) -> Steps:
 
     n - 1 hops for the first chunk, and the others one step apart behind it. Every rank sends m once.
     """
-    require(chunks >= 1, "chunks of 1 or more")
     s = Steps(broadcast(n, root=root, chunks=chunks))
     s.rule(partial(down, root=root, chunks=chunks), steps=n - 2 + chunks if n > 1 else 0)
     return s
@@ -42,7 +41,6 @@ def chain_reduce(n: int, root: int = 0, chunks: int = 8) -> Steps:
 
     With root 0 operands stay in rank order.
     """
-    require(chunks >= 1, "chunks of 1 or more")
     s = Steps(reduce(n, root=root, chunks=chunks))
     s.rule(partial(up, root=root, chunks=chunks), steps=n - 2 + chunks if n > 1 else 0, action="reduce")
     return s

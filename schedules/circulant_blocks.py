@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algocc.collective import broadcast, reduce
-from algocc.decorator import require, schedule
+from algocc.decorator import schedule
 from algocc.schedules.arithmetic import ceil_div, ceil_log
 from algocc.steps import Steps
 
@@ -98,7 +98,6 @@ def circulant_broadcast(n: int, root: int = 0, chunks: int = 8) -> Steps:
 
     Optimal in steps for any n and number of blocks; with one block it is a tree of ceil(log2 n) levels.
     """
-    require(chunks >= 1, "chunks of 1 or more")
     s = Steps(broadcast(n, root=root, chunks=chunks))
     for distance, place, block in deliveries(n, chunks):
         with s.step():
@@ -112,7 +111,6 @@ def circulant_reduce(n: int, root: int = 0, chunks: int = 8) -> Steps:
 
     Optimal in steps for any n and number of blocks; the operator must commute.
     """
-    require(chunks >= 1, "chunks of 1 or more")
     s = Steps(reduce(n, root=root, chunks=chunks))
     for distance, place, block in reversed(list(deliveries(n, chunks))):
         with s.step():

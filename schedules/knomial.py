@@ -18,9 +18,10 @@ from algocc.steps import Steps, Transfer
 def to_children(rank: Any, step: Any, n: int, root: int, radix: int) -> list[Transfer]:
     """From the highest digit down: places whose digits from this one on are zero send to all that differ in it."""
     place, reach = (rank - root) % n, radix ** (ceil_log(n, radix) - 1 - step)
+    sends = place % (radix * reach) == 0
     return [
-        Transfer((rank + digit * reach) % n, 0, when=(place % (radix * reach) == 0) & (place + digit * reach < n))
-        for digit in range(1, radix)
+        Transfer((rank + hop) % n, 0, when=sends & (place + hop < n))
+        for hop in (digit * reach for digit in range(1, radix))
     ]
 
 
@@ -28,8 +29,8 @@ def to_parent(rank: Any, step: Any, n: int, root: int, radix: int) -> list[Trans
     """From the lowest digit up: places whose lowest nonzero digit this is send to the place without it."""
     place, reach = (rank - root) % n, radix**step
     return [
-        Transfer((rank - digit * reach) % n, 0, when=place % (radix * reach) == digit * reach)
-        for digit in range(1, radix)
+        Transfer((rank - hop) % n, 0, when=place % (radix * reach) == hop)
+        for hop in (digit * reach for digit in range(1, radix))
     ]
 
 

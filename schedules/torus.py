@@ -15,6 +15,12 @@ from algocc.schedules.ring import collect, spread
 from algocc.steps import Steps
 
 
+def run_of_chunks(rank: Any, chunk: Any, count: Any, size: int, stride: int) -> list[tuple[Any, Any]]:
+    """Within what a rank kept of the dimensions before, chunk i of a ring is a run of `stride` chunks."""
+    kept = rank // (stride * size) * (stride * size)
+    return [(kept + chunk * stride, count * stride)]
+
+
 @schedule(
     collective="all_reduce",
     takes="n the product of dims",
@@ -34,11 +40,7 @@ def torus(n: int, dims: Sequence[int] | None = None) -> Steps:
     rings = []
     for i, size in enumerate(dims):
         stride = prod(dims[i + 1 :])
-
-        def runs(rank: Any, chunk: Any, count: Any, size: int = size, stride: int = stride) -> list[tuple[Any, Any]]:
-            kept = rank // (stride * size) * (stride * size)
-            return [(kept + chunk * stride, count * stride)]
-
+        runs = partial(run_of_chunks, size=size, stride=stride)
         rings.append((size, partial(along, size=size, stride=stride, place=runs)))
     for size, ring in rings:
         s.rule(partial(ring, rule=collect), steps=size - 1, action="reduce")

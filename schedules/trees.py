@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algocc.collective import all_reduce, broadcast, reduce
-from algocc.decorator import require, schedule
+from algocc.decorator import schedule
 from algocc.schedules.arithmetic import in_rank_order
 from algocc.steps import Steps, Transfer
 
@@ -131,7 +131,6 @@ def binary_tree(n: int, chunks: int = 8) -> Steps:
 
     Going up and going down overlap, so every inner rank sends 3m and every leaf m. Operands stay in rank order.
     """
-    require(chunks >= 1, "chunks of 1 or more")
     trees = (in_order_tree(n),)
     s = Steps(all_reduce(n, chunks=chunks))
     steps = 2 * trees[0].height + chunks - 1
@@ -146,7 +145,6 @@ def double_binary_tree(n: int, chunks: int = 8) -> Steps:
     chunks: chunks of each half. A rank is inner in at most one of the trees, so it sends 3m/2 there and m/2 as
     a leaf of the other: 2m in all, close to the least there is, in logarithmic steps.
     """
-    require(chunks >= 1, "chunks of 1 or more")
     trees = two_trees(n)
     s = Steps(all_reduce(n, chunks=2 * chunks))
     steps = 2 * trees[0].height + chunks - 1
@@ -157,7 +155,6 @@ def double_binary_tree(n: int, chunks: int = 8) -> Steps:
 @schedule(collective="broadcast", steps="floor_log(n) + chunks - 1", sent="min(n - 1, 2)")
 def tree_broadcast(n: int, root: int = 0, chunks: int = 8) -> Steps:
     """Binary-tree Broadcast: every rank passes each chunk to both of its children as soon as it has it."""
-    require(chunks >= 1, "chunks of 1 or more")
     s = Steps(broadcast(n, root=root, chunks=chunks))
     turned = pre_order_tree(n).relabel((np.arange(n) + root) % n)
     s.rule(partial(descend, tree=turned, chunks=chunks), steps=turned.height + chunks - 1)
@@ -170,7 +167,6 @@ def tree_reduce(n: int, root: int = 0, chunks: int = 8) -> Steps:
 
     With root 0 operands stay in rank order.
     """
-    require(chunks >= 1, "chunks of 1 or more")
     s = Steps(reduce(n, root=root, chunks=chunks))
     turned = pre_order_tree(n).relabel((np.arange(n) + root) % n)
     s.rule(partial(climb, tree=turned, chunks=chunks), steps=turned.height + chunks - 1)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algocc.collective import broadcast, reduce
-from algocc.decorator import require, schedule
+from algocc.decorator import schedule
 from algocc.schedules.trees import two_trees
 from algocc.steps import Steps
 
@@ -44,9 +44,8 @@ def edges(n: int) -> Edges:
             ready = start[parent[place]] + 1
             start[place] = ready + (ready + colour[place]) % 2
         starts.append(start[1:])
-    return Edges(
-        np.repeat([0, 1], n - 1), np.concatenate([p[1:] for p in parents]), np.tile(child, 2), np.concatenate(starts)
-    )
+    parent = np.concatenate([p[1:] for p in parents])
+    return Edges(np.repeat([0, 1], n - 1), parent, np.tile(child, 2), np.concatenate(starts))
 
 
 def delay(n: int) -> int:
@@ -87,7 +86,6 @@ def two_tree_broadcast(n: int, root: int = 0, chunks: int = 4) -> Steps:
 
     chunks: chunks of each half. Every rank sends at most m and receives m, one chunk at a time.
     """
-    require(chunks >= 1, "chunks of 1 or more")
     s = Steps(broadcast(n, root=root, chunks=2 * chunks))
     if n == 1:
         return s
@@ -107,7 +105,6 @@ def two_tree_reduce(n: int, root: int = 0, chunks: int = 4) -> Steps:
 
     chunks: chunks of each half.
     """
-    require(chunks >= 1, "chunks of 1 or more")
     s = Steps(reduce(n, root=root, chunks=2 * chunks))
     if n == 1:
         return s

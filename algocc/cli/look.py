@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+import algocc
 from algocc import doctor, render, text
 from algocc.catalog import catalog
 from algocc.cli import options, source
@@ -15,8 +16,6 @@ from algocc.cli.output import aligned, say_json
 from algocc.collective import COLLECTIVES, canonical
 from algocc.decorator import Algorithm
 from algocc.errors import UsageError
-from algocc.lowering import lower
-from algocc.program import listing
 
 
 @click.command("list", help="The schedules that ship with algocc, by collective, with what they cost.")
@@ -73,7 +72,7 @@ def show_command(
     with source.bounded_memory():
         s = source.build(algorithm, source.ranks(algorithm, n), dict(params))
         if program:
-            shown = listing(lower(s, in_place=in_place, lanes=lanes))
+            shown = algocc.listing(algocc.lower(s, in_place=in_place, lanes=lanes))
         elif form:
             shown = text.format(s) if form == "text" else text.dumps(s)
         else:

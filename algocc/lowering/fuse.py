@@ -102,7 +102,9 @@ def fuse(s: Schedule, places: Layout) -> Moves:
     start, scratch, where = _compact(s, places, temporaries, np.concatenate([src, dst]))
 
     is_final = np.zeros(len(st.home), np.bool_)
-    is_final[st.content[is_output]] = True
+    outputs = st.content[is_output]
+    is_final[outputs[outputs >= 0]] = True
+    _finish(is_final, st.src_head, st.src_tail, st.src, st.used[NODES])
     return Moves(
         st.move_row[:moves].copy(), st.like[node], is_final[node] & (np.diff(src_start) > 1),
         src_start, where[src], st.src_raw[: src_start[-1]].copy(), dst_start, where[dst], start, scratch,
@@ -285,6 +287,14 @@ def _fuse(
         while node >= 0 and st.home[node] != place and st.resident[place] != node:
             _settle(st, node, place, len(step_start))
     return st
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _finish(is_final, src_head, src_tail, src, nodes):  # type: ignore[no-untyped-def]
+    """What an output is a copy of, through other ranks and scratch, was complete before."""
+    for node in range(nodes - 1, -1, -1):
+        if is_final[node] and src_head[node] >= 0 and src_head[node] == src_tail[node]:
+            is_final[src[src_head[node], 0]] = True
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]

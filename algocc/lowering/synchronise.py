@@ -31,12 +31,14 @@ def synchronise(s: Schedule, o: Ordered, *, lanes: int, in_place: bool) -> Progr
     before, after, reads = before[by_waiter], after[by_waiter], reads[by_waiter]
     dep_start = np.searchsorted(after, np.arange(m + 1))
     by_level = np.lexsort((o.lane, o.level))
-    clock, needed = _reduce(by_level, o.lane, position, dep_start, before, reads, s.n * lanes)
+    clock, heard, needed = _reduce(by_level, o.lane, position, dep_start, before, reads, s.n * lanes)
     wait_on, waiter = before[needed], after[needed]
 
     cross = o.lane[o.again_before] != o.lane[o.again_after]
     before, after = o.again_before[cross], o.again_after[cross]
-    late = position[before] >= clock[o.lane[after], o.lane[before]]
+    # Implied by what the waiter knew at the end of that iteration, or has heard of the lane in this one.
+    waiting, signalling = o.lane[after], o.lane[before]
+    late = (position[before] >= clock[waiting, signalling]) & (position[after] < heard[waiting, signalling])
     before, after = before[late], after[late]
     # Per waiting lane and signalling lane, a wait only if it asks for more than those before it.
     by_lane = np.lexsort((-position[before], after, o.lane[before], o.lane[after]))
@@ -122,12 +124,15 @@ def _records(key, value):  # type: ignore[no-untyped-def]
 
 COLUMNS = 64
 """Lanes whose progress is followed at once, few enough for the clocks of all lanes to stay in cache."""
+NEVER = 2**31 - 1
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _reduce(order, lane, position, dep_start, before, reads, lanes):  # type: ignore[no-untyped-def]
-    """What each lane knows of the others at the end, and which dependencies need a wait."""
+    """What each lane knows of each other at the end, which of its Moves first knows anything, and which
+    dependencies need a wait."""
     final_clock = np.zeros((lanes, lanes), np.int32)
+    heard = np.full((lanes, lanes), NEVER, np.int32)
     needed = np.zeros(len(before), np.bool_)
     users_of = np.zeros(len(lane), np.int32)  # Moves that will ask what a Move's lane knew after it
     for d in range(len(before)):
@@ -156,6 +161,9 @@ def _reduce(order, lane, position, dep_start, before, reads, lanes):  # type: ig
                     if users[b] == 0:
                         free[available] = slot_of[b]
                         available += 1
+            for k in range(min(COLUMNS, lanes - begin)):
+                if mine[k] > 0 and heard[lane[m], begin + k] == NEVER:
+                    heard[lane[m], begin + k] = position[m]
             if 0 <= lane[m] - begin < COLUMNS:
                 mine[lane[m] - begin] = position[m] + 1
             if users[m]:
@@ -172,4 +180,4 @@ def _reduce(order, lane, position, dep_start, before, reads, lanes):  # type: ig
                 pool[slot_of[m]] = mine
         width = min(COLUMNS, lanes - begin)
         final_clock[:, begin : begin + width] = clock[:, :width]
-    return final_clock, needed
+    return final_clock, heard, needed

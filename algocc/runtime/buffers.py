@@ -64,11 +64,10 @@ class Buffers:
             (outputs, self._last[n:], self._elements[1]),
         ):
             for array, ref, size in zip(arrays, last, sizes, strict=True):
-                if (
-                    ref() is not array
-                    or array is not None
-                    and (array.size != size or not array.flags.c_contiguous)
-                ):
+                if array is None:
+                    if size:
+                        return False
+                elif ref() is not array or array.size != size or not array.flags.c_contiguous:
                     return False
         return all(a is None or a.flags.writeable for a in outputs)
 

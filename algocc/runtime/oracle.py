@@ -115,7 +115,7 @@ def _reduced(blocks: list[Array], op: str, e: Element, n: int) -> Array:
     divides = op == "avg" and e.kind in ("float", "complex")
     ufunc = _UFUNCS[op]
     with np.errstate(all="ignore"):
-        parts = [b.astype(held) / held.type(n) for b in blocks] if divides else blocks
+        parts = [_divided(b.astype(held), n) for b in blocks] if divides else blocks
         total = parts[0].astype(held)
         for part in parts[1:]:
             total = ufunc(total, part.astype(held, copy=False)).astype(held, copy=False)
@@ -124,6 +124,13 @@ def _reduced(blocks: list[Array], op: str, e: Element, n: int) -> Array:
             total = quotient + ((rest != 0) & (quotient < 0)).astype(held)
         result: Array = total.astype(e.numpy)
         return result
+
+
+def _divided(a: Array, n: int) -> Array:
+    """a / n; of complex numbers each part, which is exact where NumPy's division of complex numbers is not."""
+    real = a.view(a.real.dtype)
+    quotient: Array = (real / real.dtype.type(n)).view(a.dtype)
+    return quotient
 
 
 def _values(rng: np.random.Generator, size: int, e: Element, op: str, rank: int, n: int) -> Array:

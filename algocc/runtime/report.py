@@ -26,9 +26,9 @@ def describe(program: Program, reports: NDArray[np.int64], timeout: float) -> st
     }
     late = [lane for lane in waiting if reports[lane, at.STATUS] == at.TIMED_OUT]
     ranks = program.lane_rank
-    roots = sorted({int(ranks[_root(waiting, lane)]) for lane in late})
-    culprits = f"rank{'s' if len(roots) > 1 else ''} {', '.join(map(str, roots))}"
-    lines = [f"program {program.name}: no progress within {timeout:g} s; stuck: {culprits}"]
+    stuck = sorted({int(ranks[lane]) for first in late for lane in _roots(waiting, first)})
+    names = f"rank{'s' if len(stuck) > 1 else ''} {', '.join(map(str, stuck))}"
+    lines = [f"program {program.name}: no progress within {timeout:g} s; stuck: {names}"]
     for lane in [*late, *(lane for lane in waiting if lane not in late)][:MOST]:
         lines.append("  " + _line(program, lane, reports[lane].tolist()))
     if len(waiting) > MOST:
@@ -42,13 +42,13 @@ def _target(program: Program, report: Any) -> int:
     return int(program.counter_writer[program.wait_counter[wait]])
 
 
-def _root(waiting: dict[int, int], lane: int) -> int:
-    """The lane at the end of the chain of waits from `lane`, or one on the cycle that it runs into."""
-    seen = set()
-    while lane in waiting and lane not in seen:
-        seen.add(lane)
+def _roots(waiting: dict[int, int], lane: int) -> list[int]:
+    """The lane at the end of the chain of waits from `lane`, which waits for no one, or the cycle it runs into."""
+    chain: list[int] = []
+    while lane in waiting and lane not in chain:
+        chain.append(lane)
         lane = waiting[lane]
-    return lane
+    return chain[chain.index(lane) :] if lane in chain else [lane]
 
 
 def _line(program: Program, lane: int, report: Any) -> str:

@@ -1,9 +1,11 @@
-"""For tests of algocc and of what is built on it: random schedules, mutations and assertions.
+"""For tests of algocc and of what is built on it: random schedules and mutations, assertions, and
+what every fabric must pass.
 
 Needs the extra `test`: `pip install algocc[test]`.
 """
 
 from algocc.testing.asserts import assert_correct, assert_equivalent, assert_has_diagram
+from algocc.testing.conformance import Case, check_case, check_fabric
 from algocc.testing.generate import random_arbitrary, random_correct
 from algocc.testing.mutate import mutated, mutated_program
 from algocc.testing.strategies import (
@@ -16,10 +18,13 @@ from algocc.testing.strategies import (
 )
 
 __all__ = [
+    "Case",
     "arbitrary_schedules",
     "assert_correct",
     "assert_equivalent",
     "assert_has_diagram",
+    "check_case",
+    "check_fabric",
     "collectives",
     "interleavings",
     "mutated",

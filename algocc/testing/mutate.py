@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from algocc.program import Program
-from algocc.table import COLUMNS, Action, Schedule
+from algocc.table import Action, Schedule
 
 Columns = dict[str, Any]
 

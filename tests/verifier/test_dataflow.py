@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from algocc.collective import Buffer, all_reduce, all_to_all_v, barrier, custom
@@ -16,7 +16,7 @@ from algocc.errors import ScheduleError
 from algocc.reference import expressions, interpret, is_correct, wrong_outputs
 from algocc.steps import Steps
 from algocc.table import chunk_name, form_failures, layout
-from algocc.testing import arbitrary_schedules, assert_correct, mutations, schedules
+from algocc.testing import arbitrary_schedules, mutations, schedules
 from algocc.verifier.dataflow import (
     MISFIT,
     RACE,
@@ -147,3 +147,123 @@ def test_arbitrary_schedules(s, in_place):
 def test_break_a_correct_one_and_both_object_or_neither(data, in_place):
     s = data.draw(schedules(in_place=in_place))
     agree(data.draw(mutations(s)), in_place)
+
+
+def local(c, *steps):
+    """A schedule of one rank: each step is a list of (method, source buffer, chunk, to buffer, to)."""
+    s = Steps(c, load=False)
+    for transfers in steps:
+        with s.step():
+            for method, buffer, chunk, to_buffer, to in transfers:
+                getattr(s, method)(src=0, dst=0, chunk=chunk, to=to, buffer=buffer, to_buffer=to_buffer)
+    return s.build()
+
+
+def test_an_input_wanted_twice_must_be_added_twice():
+    twice = custom("twice", inputs=[1], outputs=[[[(0, 0), (0, 0)]]])
+    once = local(twice, [("copy", "in", 0, "out", 0)])
+    right = local(twice, [("copy", "in", 0, "out", 0)], [("reduce", "in", 0, "out", 0)])
+    thrice = local(twice, [("copy", "in", 0, "out", 0)], [("reduce", "in", 0, "out", 0)] * 2)
+    assert [agree(s, False) for s in (once, right, thrice)] == [False, True, False]
+    assert verdict(thrice)[3].sets_right
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_one_value_that_two_outputs_want_to_be_different(first):
+    """The output that wants what it holds is right, whichever of them comes first."""
+    wants = [[(0, 0), (0, 0), (0, 1)], [(0, 0), (0, 1)]]
+    c = custom("differing", inputs=[2], outputs=[[wants[first], wants[1 - first]]])
+    s = local(
+        c,
+        [("copy", "in", 0, "out", 0)],
+        [("reduce", "in", 1, "out", 0)],
+        [("copy", "out", 0, "out", 1)],
+    )
+    assert not agree(s, False)
+    outcome = verdict(s)[3]
+    assert outcome.wrong.tolist() == [first] and outcome.sets_right
+
+
+def test_equal_wants_under_different_numbers():
+    c = custom("equal", inputs=[2], outputs=[[[(0, 0), (0, 1)], [(0, 1), (0, 0)]]])
+    s = local(c, [("copy", "in", 0, "out", 0)], [("reduce", "in", 1, "out", 0)], [("copy", "out", 0, "out", 1)])
+    assert agree(s, False)
+
+
+def test_an_output_has_room_for_its_own_part_and_size_only():
+    """Else the elements of a longer chunk would spill into the next one, for counts that chunks do not divide."""
+    parts = custom("parts", inputs=[1], outputs=[[[(0, 0)]]], chunks=2)
+    whole = [("copy", "in", 0, "out", 0), ("copy", "in", 1, "out", 1)]
+    assert agree(local(parts, whole), False)
+    assert not agree(local(parts, [("copy", "in", 0, "out", 1)], whole), False)
+    assert agree(local(parts, [("copy", "in", 0, "scratch", 1)], whole), False)
+    assert not agree(local(parts, whole, [("copy", "in", 0, "scratch", 0)], [("reduce", "in", 1, "scratch", 0)]), False)
+    sizes = all_to_all_v(2, counts=[[0, 1], [2, 1]])
+    s = Steps(sizes)
+    with s.step():
+        s.copy(src=1, dst=0, chunk=0, to=1, buffer="in")
+        s.copy(src=0, dst=1, chunk=1, to=0, buffer="in")
+    assert agree(s.build(), False)
+    with s.step():
+        s.copy(src=0, dst=0, chunk=0, to=1, buffer="out")  # an empty block fits anywhere
+    with s.step():
+        s.copy(src=1, dst=0, chunk=0, to=1, buffer="in")
+        s.copy(src=0, dst=1, chunk=1, to=1, buffer="in")
+    with s.step():
+        s.copy(src=1, dst=1, chunk=1, to=1, buffer="in")
+    assert agree(s.build(), False)
+    with s.step():
+        s.copy(src=1, dst=1, chunk=0, to=1, buffer="in")
+    assert "takes data" in verdict(s.build())[1]
+
+
+def test_volume_is_in_units_of_the_blocks():
+    s = Steps(all_to_all_v(2, counts=[[5, 3], [2, 7]]))
+    with s.step():
+        s.copy(src=0, dst=1, chunk=1, to=0, buffer="in")
+        s.copy(src=1, dst=0, chunk=0, to=1, buffer="in")
+    t = verdict(s.build())[2]
+    assert (t.sent.tolist(), t.received.tolist(), t.rounds, t.messages, t.ports) == ([3, 2], [2, 3], 1, 2, 1)
+
+
+def test_a_barrier_may_hear_of_a_rank_twice():
+    s = Steps(barrier(3))
+    for hop in (1, 2):
+        with s.step():
+            s.reduce(src=np.arange(3), dst=(np.arange(3) + hop) % 3, chunk=0)
+    assert agree(s.build(), False)
+    assert not agree(Steps(barrier(2)).build(), False)
+
+
+def test_the_side_of_a_reduction_is_its_order():
+    """A prefix of the ranks comes from the left, so only `prereduce` keeps the order of the ranks."""
+
+    def chain(method):
+        s = Steps(all_reduce(3))
+        for rank in (0, 1):
+            with s.step():
+                getattr(s, method)(src=rank, dst=rank + 1, chunk=0)
+        for rank in (1, 0):
+            with s.step():
+                s.copy(src=2, dst=rank, chunk=0)
+        return s.build()
+
+    assert agree(chain("reduce"), False) and not verdict(chain("reduce"))[3].ordered
+    assert agree(chain("prereduce"), False) and verdict(chain("prereduce"))[3].ordered
+    assert verdict(chain("prereduce"))[3].depth == 2
+
+
+def test_ports_are_distinct_peers_of_a_step():
+    s = Steps(all_reduce(4, chunks=2))
+    with s.step():
+        s.reduce(src=[0, 0, 0, 1], dst=[1, 2, 1, 2], chunk=[0, 0, 1, 1])
+    t = verdict(s.build())[2]
+    assert (t.ports, t.messages, t.rounds) == (2, 4, 1)
+
+
+def test_trouble_is_capped():
+    s = Steps(all_reduce(2, chunks=50), load=False)
+    with s.step():
+        s.copy(src=0, dst=1, chunk=0, count=50)
+    made = s.build()
+    assert len(trace(made, layout(made), most=7).trouble) == 7

@@ -1,0 +1,154 @@
+"""The Program check against brute force: every interleaving of tiny Programs, right ones and broken ones."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from algocc import reference
+from algocc.catalog import catalog
+from algocc.errors import ScheduleError, UsageError
+from algocc.lowering import lower
+from algocc.program import Program
+from algocc.steps import Steps
+from algocc.testing import program_mutations, schedules
+from algocc.verifier import verify_program
+
+
+def truth(p: Program, limit: int = 4000) -> bool | None:
+    """Whether every interleaving of two iterations ends right; None if there are too many to look at."""
+    try:
+        results = reference.all_interleavings(p, limit, iterations=2)
+    except UsageError:
+        return None
+    except ScheduleError:
+        return False
+    return all(reference.is_right(p, outputs) for outputs in results)
+
+
+@given(st.data())
+@settings(max_examples=200)
+def test_a_program_is_called_right_only_if_every_interleaving_is(data: st.DataObject) -> None:
+    s = data.draw(schedules(3))
+    assume(len(s) <= 10)
+    p = data.draw(program_mutations(lower(s)))
+    report = verify_program(p)
+    verdict = truth(p)
+    assume(verdict is not None)
+    if report.correct:
+        assert verdict
+    elif report.well_formed and report.race_free:
+        assert not verdict
+
+
+@pytest.mark.parametrize("name", ["ring", "recursive_doubling", "one_shot", "binomial_broadcast", "ring_all_gather"])
+@pytest.mark.parametrize("in_place", [False, True])
+def test_small_programs_are_right_in_every_interleaving(name: str, in_place: bool) -> None:
+    p = lower(catalog()[name](2), in_place=in_place)
+    assert verify_program(p).correct
+    assert truth(p, 200_000)
+
+
+@pytest.mark.parametrize("name", ["ring", "rabenseifner", "direct_all_to_all", "binomial_gather", "double_binary_tree"])
+def test_broken_programs_are_caught_whenever_a_sampled_interleaving_goes_wrong(name: str) -> None:
+    from algocc.testing.mutate import mutated_program
+
+    rng = random.Random(name)
+    p = lower(catalog()[name](4))
+    caught = 0
+    for _ in range(150):
+        q = mutated_program(rng, p)
+        accepted = verify_program(q).correct
+        caught += not accepted
+        if accepted:
+            for seed in range(4):
+                outputs = reference.run_program(q, iterations=2, choose=random.Random(seed))
+                assert reference.is_right(q, outputs)
+    assert caught > 50
+
+
+def handshake() -> Program:
+    """Rank 1 reads what rank 0 wrote to its output, after a signal."""
+    s = Steps(catalog()["ring"](2).collective)
+    with s.step():
+        s.reduce(src=1, dst=0, chunk=[0, 1])
+    with s.step():
+        s.copy(src=0, dst=1, chunk=[0, 1])
+    return lower(s.build())
+
+
+def test_a_missing_wait_is_a_race_that_names_both_moves() -> None:
+    p = handshake()
+    q = replace(
+        p, wait_start=np.zeros_like(p.wait_start), wait_counter=p.wait_counter[:0], wait_value=p.wait_value[:0],
+        wait_lag=p.wait_lag[:0],
+    )  # fmt: skip
+    report = verify_program(q)
+    assert not report.correct and not report.race_free and report.deadlock_free
+    assert "rank 1 lane 1 move 0 (step 2, test_interleavings.py:" in str(report.failures[0])
+    assert "nothing to order it after rank 0 lane 0 move 0 (step 1, test_interleavings.py:" in str(report.failures[0])
+
+
+def test_a_wait_for_a_later_move_that_waits_back_is_a_deadlock_that_names_the_circle() -> None:
+    p = handshake()
+    # Rank 0 now waits for a signal that rank 1 gives after the Move that waits for rank 0.
+    q = replace(
+        p,
+        wait_start=np.array([0, 1, 2]),
+        wait_counter=np.array([1, 0]),
+        wait_value=np.array([1, 1]),
+        wait_lag=np.array([0, 0]),
+        signal_start=np.array([0, 1, 2]),
+        signal_counter=np.array([0, 1]),
+        counter_writer=np.array([0, 1]),
+        counter_waiter=np.array([1, 0]),
+        counter_total=np.array([1, 1]),
+    )
+    report = verify_program(q)
+    assert not report.deadlock_free and not report.correct
+    assert "deadlock: rank 0 lane 0 move 0" in str(report.failures[0])
+    assert "rank 1 lane 1 move 0" in str(report.failures[0])
+
+
+def test_scratch_used_again_without_a_wait_for_the_iteration_before_is_a_race() -> None:
+    p = lower(catalog()["recursive_doubling"](4), in_place=True)
+    assert p.scratch == 1 and verify_program(p).correct
+    lagging = np.flatnonzero(p.wait_lag == 1)
+    assert len(lagging)
+    keep = p.wait_lag == 0
+    before = np.concatenate([[0], np.cumsum(keep)])
+    q = replace(
+        p, wait_start=before[p.wait_start], wait_counter=p.wait_counter[keep], wait_value=p.wait_value[keep],
+        wait_lag=p.wait_lag[keep],
+    )  # fmt: skip
+    assert not verify_program(q).race_free
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"src_rank": 9}, "names a rank or buffer that does not exist"),
+        ({"dst_buffer": 0}, "writes to an input"),
+        ({"src_chunk": 5}, "does not exist"),
+        ({"count": 0}, "a Move of no chunks"),
+        ({"wait_value": 7}, "a wait for a signal that is never given"),
+        ({"wait_lag": 2}, "a lag other than 0 or 1"),
+        ({"counter_total": 4}, "a counter's total is not the number of its signals"),
+        ({"counter_writer": 1}, "not its writer"),
+        ({"counter_waiter": 0}, "not its waiter"),
+    ],
+)
+def test_a_malformed_program_is_refused_by_name(change: dict[str, int], message: str) -> None:
+    p = handshake()
+    for name, value in change.items():
+        column = getattr(p, name).copy()
+        column[0] = value
+        p = replace(p, **{name: column})
+    report = verify_program(p)
+    assert not report.well_formed and not report.correct
+    assert message in str(report.failures[0])
