@@ -14,6 +14,7 @@ run elides it, and it counts as no step since no message is sent.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -30,6 +31,8 @@ BUFFERS = {"in": Buffer.INPUT, "out": Buffer.OUTPUT, "scratch": Buffer.SCRATCH}
 ACTIONS = {"copy": Action.COPY, "reduce": Action.REDUCE, "prereduce": Action.PREREDUCE}
 BLOCK = 1 << 22
 """Transfers that a rule is evaluated for at once."""
+LIMIT = 2**31
+"""Ranks, chunks and counts are less than this."""
 
 
 class Transfer(NamedTuple):
@@ -88,8 +91,10 @@ class Steps:
             raise UsageError(f"{caller()}: a step inside a step: close the first one")
         self._step += 1
         self._open = True
-        yield
-        self._open = False
+        try:
+            yield
+        finally:
+            self._open = False
 
     def copy(self, *, src: ArrayLike, dst: ArrayLike, chunk: ArrayLike, **where: Any) -> None:
         """Rank `dst` ends the step with chunk `chunk` of rank `src`. Both may be arrays, one entry a transfer.
@@ -146,6 +151,7 @@ class Steps:
         for start in range(0, steps, block):
             step = np.arange(start, min(start + block, steps), dtype=np.int32)[:, None]
             said = rule(rank, step + first, self.n)
+            shape = (len(step), self.n)
             parts = []
             try:
                 for t in said if isinstance(said, list) else [said]:
@@ -153,20 +159,23 @@ class Steps:
                     act = kind if t.action is None else self._action(t.action)
                     peer, chunk = _whole(t.peer), _whole(t.chunk)
                     to, count = chunk if t.to is None else _whole(t.to), _whole(t.count)
-                    parts.append((step + (self._step + 1), rank, peer, chunk, to, count, act, t.when))
-            except TypeError as error:
+                    columns = (step + (self._step + 1), rank, peer, chunk, to, count, t.when)
+                    parts.append((act, [np.broadcast_to(a, shape) for a in columns]))
+            except (TypeError, ValueError) as error:
                 raise UsageError(
                     f"{self._origin_name(origin)}: a rule returns (peer, chunk), a Transfer of whole numbers or a "
                     f"list of them, found {said!r:.80}"
                 ) from error
-            self._append_parts(parts, (len(step), self.n), source, sink, origin)
+            self._append_parts(parts, source, sink, origin)
         self._step += steps
 
     def build(self) -> Schedule:
         """The finished schedule; built again it is the same."""
+        work = 0
         if self._load:
             self._local(self.collective.store, self.collective.source, Buffer.OUTPUT, "store")
             self._load = False
+            work = self.collective.work * self.collective.chunks
         self._flush()
         blocks, self._blocks = self._blocks, []
         columns = {
@@ -180,7 +189,6 @@ class Steps:
                 for buffer, chunk in (("buffer", "chunk"), ("peer_buffer", "peer_chunk"))
             )
         )
-        work = self.collective.work * self.collective.chunks
         return Schedule(self.name, self.collective, max(used, work), **columns, origins=tuple(self._origins))
 
     def _local(self, rows: NDArray[np.int64], source: Buffer, sink: Buffer, what: str) -> None:
@@ -213,7 +221,9 @@ class Steps:
         if not self._open:
             raise UsageError(f"{line}: a transfer outside a step: write it inside `with s.step():`")
         origin = self._origin(line)
-        if type(rank) is type(peer) is type(chunk) is type(to) is type(count) is int:
+        if type(rank) is type(peer) is type(chunk) is type(to) is type(count) is int and (
+            max(rank, peer, chunk, to, count) < LIMIT and min(rank, peer, chunk, to, count) >= -LIMIT
+        ):
             self._pending.append((self._step, action, rank, peer, buffer, chunk, to_buffer, to, count, origin))
             return
         try:
@@ -237,20 +247,18 @@ class Steps:
             )
         )
 
-    def _append_parts(self, parts: list[Any], shape: tuple[int, int], source: int, sink: int, origin: int) -> None:
+    def _append_parts(self, parts: list[tuple[Action, list[Any]]], source: int, sink: int, origin: int) -> None:
         """The transfers of one evaluation of a rule; those of a step one after another."""
         flat = []
-        for *columns, act, when in parts:
-            arrays = [np.broadcast_to(a, shape) for a in columns]
-            keep = np.broadcast_to(when, shape)
-            flat.append((act, [a.ravel() if keep.all() else a[keep] for a in arrays]))
+        for act, (*columns, when) in parts:
+            flat.append((act, [a.ravel() if when.all() else a[when] for a in columns]))
         if len(flat) < 2:
             for act, arrays in flat:
                 self._append(act, source, sink, origin, *arrays)
             return
         joined = [np.concatenate(column) for column in zip(*(arrays for _, arrays in flat), strict=True)]
         acts: Any = np.repeat(np.array([act for act, _ in flat], np.int8), [len(arrays[0]) for _, arrays in flat])
-        if shape[0] > 1:
+        if len(parts[0][1][0]) > 1:
             order = np.argsort(joined[0], kind="stable")
             joined, acts = [column[order] for column in joined], acts[order]
         self._append(acts, source, sink, origin, *joined)
@@ -284,7 +292,7 @@ def _whole(value: Any) -> NDArray[Any]:
     array = np.asarray(value)
     if array.dtype.kind not in "iu":
         raise TypeError(f"found {array.dtype} {value!r:.40}")
-    if array.size and not -(2**31) <= int(array.min()) <= int(array.max()) < 2**31:
+    if array.size and not -LIMIT <= int(array.min()) <= int(array.max()) < LIMIT:
         raise TypeError(f"found {value!r:.40}, which does not fit in 32 bits")
     return array
 
@@ -294,8 +302,8 @@ def _file(path: str) -> str:
 
 
 def caller() -> str:
-    """File and line of the nearest frame outside this module."""
+    """File and line of the nearest frame outside this module and `with`."""
     frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename == __file__:
+    while frame.f_back is not None and frame.f_code.co_filename in (__file__, contextlib.__file__):
         frame = frame.f_back
     return f"{_file(frame.f_code.co_filename)}:{frame.f_lineno}"

@@ -375,6 +375,29 @@ def layout(s: Schedule, *, in_place: bool = False) -> Layout:
     return Layout(start, total, alias)
 
 
+def lengths(c: Collective, places: Layout) -> tuple[Array, Array, Array]:
+    """Which chunks are of one length whatever the count: those of one part of blocks of one size.
+
+    Numbers for the lengths of the input chunks, 0 where they are empty; the lengths that locations have room for,
+    -1 for scratch that takes any; and the units of each length. All empty if there is only one length.
+    """
+    if c.chunks == 1 and (c.sizes == c.sizes[:1]).all():
+        return np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0, np.int64)
+    part = np.arange(c.chunks)
+
+    def code(sizes: Array) -> Any:
+        return np.where(sizes[:, None] > 0, sizes[:, None] * c.chunks + part + 1, 0).ravel()
+
+    inputs, outputs = code(c.sizes), code(c.output_sizes)
+    codes = np.unique(np.append(inputs, 0))
+    room = np.full(places.total, -1, np.int32)
+    outputs = np.searchsorted(codes, outputs)
+    for rank in range(c.n):
+        first, last = c.output_start[rank] * c.chunks, c.output_start[rank + 1] * c.chunks
+        room[places.start[rank, 1] : places.start[rank, 1] + last - first] = outputs[first:last]
+    return np.searchsorted(codes, inputs).astype(np.int32), room, np.maximum(codes - 1, 0) // c.chunks
+
+
 def steps_of(s: Schedule) -> Iterator[tuple[int, range]]:
     """Each step that has rows, with the range of its rows."""
     for step, (first, last) in enumerate(zip(s.step_start[:-1].tolist(), s.step_start[1:].tolist(), strict=True)):

@@ -22,12 +22,16 @@ import numpy as np
 
 from algocc.collective import all_reduce
 from algocc.lowering import lower
+from algocc.program import Program
 from algocc.runtime import Threads, bandwidths, count_wrong, expected, in_place_buffers, make_inputs
 from algocc.schedules.all_pairs import one_shot, two_shot
 from algocc.schedules.ring import ring
 
-SIZES = [1 << 10, 16 << 10, 256 << 10, 4 << 20, 64 << 20]
-COLUMNS = "schedule n mode size median fastest slowest busbw ceiling fastest of_it of_fastest wrong".split()
+SIZES = (1 << 10, 16 << 10, 256 << 10, 4 << 20, 64 << 20)
+COLUMNS = (
+    "schedule", "n", "mode", "size", "median", "fastest", "slowest", "busbw", "ceiling", "fastest", "of_it", "of_fastest",
+    "wrong",
+)  # fmt: skip
 
 
 @numba.njit(nogil=True)
@@ -59,6 +63,22 @@ def four_in_place(a, b, c, d, e, f, g, h):
 
 
 CEILING = {(2, False): two, (4, False): four, (2, True): two_in_place, (4, True): four_in_place}
+
+
+def fused(n: int, *, in_place: bool) -> Program:
+    """By hand: rank r reduces chunk r of all and writes it to all, one Move a rank that waits for no one."""
+    rank, peer = np.repeat(np.arange(n), n), np.tile(np.arange(n), n)
+    none, zeros, starts = np.zeros(0, np.int64), np.zeros(n * n, np.int64), np.arange(n + 1)
+    return Program(
+        name="fused", collective=all_reduce(n, chunks=n), in_place=in_place, scratch=0,
+        lane_rank=np.arange(n), lane_start=starts, step=np.zeros(n, np.int64), origin=np.zeros(n, np.int64),
+        origins=(), count=np.ones(n, np.int64), like=np.arange(n), final=np.ones(n, bool),
+        src_start=starts * n, src_rank=peer, src_buffer=zeros, src_chunk=rank, src_first=zeros + 1,
+        dst_start=starts * n, dst_rank=peer, dst_buffer=zeros + 1, dst_chunk=rank,
+        wait_start=starts * 0, wait_counter=none, wait_value=none, wait_lag=none,
+        signal_start=starts * 0, signal_counter=none,
+        counter_writer=none, counter_waiter=none, counter_total=none,
+    )  # fmt: skip
 
 
 def halves(arrays: list[Any]) -> list[list[Any]]:
@@ -108,10 +128,15 @@ def rows(pool: ThreadPoolExecutor, n: int, size: int, in_place: bool, budget: fl
         for task in [pool.submit(CEILING[n, in_place], *part) for part in parts]:
             task.result()
 
-    for schedule in (ring, one_shot, two_shot):
-        if schedule is one_shot and in_place:
-            continue  # it needs a copy of the input
-        with Threads(lower(schedule(n), in_place=in_place), count=count) as threads:
+    programs = [
+        fused(n, in_place=in_place),
+        lower(ring(n), in_place=in_place),
+        lower(two_shot(n), in_place=in_place),
+    ]
+    if not in_place:
+        programs.append(lower(one_shot(n)))
+    for program in programs:
+        with Threads(program, count=count) as threads:
             for mine, theirs in zip(inputs, data, strict=True):
                 mine[:] = theirs
             threads(inputs, outputs)
@@ -121,7 +146,7 @@ def rows(pool: ThreadPoolExecutor, n: int, size: int, in_place: bool, budget: fl
             found, best = times([lambda: threads(inputs, outputs), ceiling], budget)
         _, bus = bandwidths(collective, size, median(found))
         cells = [
-            schedule.name, n, "in" if in_place else "out of", size,
+            program.name, n, "in" if in_place else "out of", size,
             *(f"{t:.1f}" for t in (median(found), min(found), max(found))), f"{bus:.2f}",
             f"{median(best):.1f}", f"{min(best):.1f}",
             f"{median(best) / median(found):.0%}", f"{min(best) / min(found):.0%}", wrong,

@@ -36,8 +36,8 @@ from algocc.verifier import summary, verify
 @options.in_place
 @options.lanes
 @click.option("--check/--no-check", default=True, help="Compare with NumPy.")
-@click.option("--iters", type=int, default=20, show_default=True, help="Calls that are timed.")
-@click.option("--timeout", type=float, default=30.0, show_default=True, help="Seconds to wait for a stuck rank.")
+@click.option("--iters", type=click.IntRange(min=1), default=20, show_default=True, help="Calls that are timed.")
+@click.option("--timeout", type=click.FloatRange(0, 1e9, min_open=True, max_open=True), default=30.0, show_default=True, help="Seconds to wait for a stuck rank.")
 @click.option("--unverified", is_flag=True, help="Run it even if it is wrong.")
 @options.as_json
 def run_command(
@@ -50,6 +50,7 @@ def run_command(
         s = source.build(algorithm, source.ranks(algorithm, n), dict(params))
     check_reduction(s.collective, operator(op), kind)
     count = count_for(s.collective, size, kind)
+    check_memory(needed(s.collective, count, check) * kind.size, f"{s.collective} of {count} {kind.name}")
     with progress(f"verifying {s.name} (the first time, compiling)"):
         report = verify(s, in_place=in_place, lanes=lanes, op=op if s.collective.reduces else None)
     if not as_json:
@@ -77,6 +78,12 @@ def count_for(collective: Collective, size: int, kind: Element) -> int:
     return size // max(1, collective.vector * kind.size)
 
 
+def needed(collective: Collective, count: int, check: bool) -> int:
+    """Elements that `Job.run` holds at once: the buffers, fresh inputs, and what NumPy expects."""
+    ins, outs = (sum(elements) for elements in buffer_elements(collective, count))
+    return ins + outs + check * (ins + outs)
+
+
 @dataclass(frozen=True)
 class Job:
     """A Program, and what to run it on."""
@@ -90,11 +97,8 @@ class Job:
     def run(self, *, iters: int, check: bool) -> tuple[Timing, int | None]:
         """Time it, then check one more call on fresh inputs: elements that are wrong, None if unchecked."""
         c, in_place = self.program.collective, self.program.in_place
-        ins, outs = buffer_elements(c, self.count)
-        held = sum(ins) + sum(outs) + check * (sum(ins) * in_place + sum(outs))
-        check_memory(held * self.kind.size, f"{c.name} of {self.count} {self.kind.name} on {c.n} ranks")
         data = make_inputs(c, self.count, self.kind.name, self.op)
-        inputs, outputs = data, [np.zeros(size, self.kind.numpy) for size in outs]
+        inputs, outputs = data, [np.zeros(size, self.kind.numpy) for size in buffer_elements(c, self.count)[1]]
         if in_place:
             inputs, outputs = in_place_buffers(c, self.count, self.kind.name)
         with Threads(self.program, count=self.count, dtype=self.kind.name, op=self.op, timeout=self.timeout) as threads:

@@ -93,5 +93,5 @@ params: Wrapper = click.option(
     "-p", "params", type=Parameter(), multiple=True, help="A parameter of the schedule, as in root=2; repeatable."
 )
 in_place: Wrapper = click.option("--in-place", is_flag=True, help="Inputs and outputs share memory.")
-lanes: Wrapper = click.option("--lanes", type=int, default=1, show_default=True, help="Lanes of each rank.")
+lanes: Wrapper = click.option("--lanes", type=click.IntRange(min=1), default=1, show_default=True, help="Lanes of each rank.")
 as_json: Wrapper = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")

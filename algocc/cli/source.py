@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
 from typing import Any
 
 from algocc import catalog
@@ -42,13 +43,15 @@ def bounded_memory() -> Iterator[None]:
     try:
         import resource
 
-        before = resource.getrlimit(resource.RLIMIT_DATA)
-        limit = available() if before[0] == resource.RLIM_INFINITY else min(before[0], available())
-        resource.setrlimit(resource.RLIMIT_DATA, (limit, before[1]))
+        before = resource.getrlimit(resource.RLIMIT_AS)
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        limit = pages * resource.getpagesize() + available()
+        limit = limit if before[0] == resource.RLIM_INFINITY else min(before[0], limit)
+        resource.setrlimit(resource.RLIMIT_AS, (limit, before[1]))
     except (ImportError, AttributeError, ValueError, OSError):
-        yield
+        yield  # no Linux: the system looks after itself
         return
     try:
         yield
     finally:
-        resource.setrlimit(resource.RLIMIT_DATA, before)
+        resource.setrlimit(resource.RLIMIT_AS, before)

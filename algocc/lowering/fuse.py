@@ -15,7 +15,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from algocc.table import Layout, Schedule
+from algocc.table import Layout, Schedule, lengths
 
 Array = NDArray[Any]
 
@@ -65,6 +65,8 @@ class _State(NamedTuple):
     holder: Array
     is_output: Array
     last_write: Array
+    length: Array  # of each input chunk, and what each location has room for, as `lengths` numbers them
+    room: Array
     temporary: Array  # rank of each temporary
     move_row: Array
     move_node: Array
@@ -93,7 +95,10 @@ def fuse(s: Schedule, places: Layout) -> Moves:
     rows = (s.action, s.rank, s.peer, s.buffer, s.chunk, s.peer_buffer, s.peer_chunk, s.count)
     total = int(s.count.sum())
     fate, last_write = _liveness(s.step_start, *rows, places.start, places.alias, is_output, total)
-    st = _fuse(s.step_start, *rows, places.start, places.alias, is_output, of_input, fate, last_write, total, s.n)
+    length, room, _ = lengths(c, places)
+    st = _fuse(
+        s.step_start, *rows, places.start, places.alias, is_output, of_input, fate, last_write, length, room, total, s.n
+    )
     moves, temporaries = st.used[MOVES], st.temporary[: st.used[TEMPS]]
     node = st.move_node[:moves]
     src_start, dst_start = st.src_start[: moves + 1].copy(), st.dst_start[: moves + 1].copy()
@@ -173,7 +178,7 @@ def _liveness(
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _fuse(
     step_start, action, rank, peer, buffer, chunk, peer_buffer, peer_chunk, count,
-    start, alias, is_output, of_input, fate, last_write, total, n,
+    start, alias, is_output, of_input, fate, last_write, length, room, total, n,
 ):  # type: ignore[no-untyped-def]  # fmt: skip
     locations, inputs = len(alias), len(of_input)
     nodes = inputs + total
@@ -189,7 +194,7 @@ def _fuse(
         np.full(nodes, -1, np.int32), np.zeros(nodes, np.bool_), np.full(nodes, -1, np.int32),
         np.full(nodes, -1, np.int32), np.empty((2 * total, 2), np.int32), np.full(nodes, -1, np.int32),
         np.empty((2 * total, 2), np.int32), np.full(nodes, -1, np.int32), np.empty((nodes, 2), np.int32),
-        is_output, last_write, np.empty(moves, np.int32), np.empty(moves, np.int32), np.empty(moves, np.int32),
+        is_output, last_write, length, room, np.empty(moves, np.int32), np.empty(moves, np.int32), np.empty(moves, np.int32),
         np.zeros(moves + 1, np.int64), np.empty(2 * total + moves, np.int32), np.empty(2 * total + moves, np.bool_),
         np.zeros(moves + 1, np.int64), np.empty(moves + outputs, np.int32), np.zeros(6, np.int64),
     )  # fmt: skip
@@ -343,19 +348,27 @@ def _is_free(st, place):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _fits(st, node, place):  # type: ignore[no-untyped-def]
+    """Whether a location has room for a node whatever the count: parts of a block may differ by one element."""
+    return not len(st.length) or st.room[place] < 0 or st.room[place] == st.length[st.like[node]]
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _spot(st, node, place, step):  # type: ignore[no-untyped-def]
     """Where a pending node settles best: an output that holds it for good and is free, else `place`, else any
-    location that holds it."""
+    location that holds it; a temporary if none has room."""
+    if place >= 0 and not _fits(st, node, place):
+        place = -1
     cell = st.holder_head[node]
     while cell >= 0:
         held = st.holder[cell, 0]
-        if st.content[held] == node:
+        if st.content[held] == node and _fits(st, node, held):
             if st.is_output[held] and st.last_write[held] < step and _is_free(st, held):
                 return held
             if place < 0 or (not _is_free(st, place) and _is_free(st, held)):
                 place = held
         cell = st.holder[cell, 1]
-    return place
+    return place if place >= 0 else _temporary(st, node)
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]

@@ -17,8 +17,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from algocc.collective import Collective
-from algocc.table import Layout, Schedule
+from algocc.table import Layout, Schedule, lengths
 
 Array = NDArray[Any]
 
@@ -78,7 +77,7 @@ def trace(s: Schedule, places: Layout, *, most: int = 20) -> Trace:
     """Follow every chunk of a matched schedule of good form through its steps."""
     c = s.collective
     reductions = int(s.count[s.action != 0].sum())
-    length, room, weight = _lengths(c, places)
+    length, _, weight = lengths(c, places)
     value = np.full(places.total, -1, np.int32)
     inputs = int(c.inputs.sum()) * c.chunks
     for rank in range(s.n):
@@ -88,40 +87,17 @@ def trace(s: Schedule, places: Layout, *, most: int = 20) -> Trace:
         value[places.alias[first : first + size]] = np.arange(number, number + size)
     out = _trace(
         s.step_start, s.action, s.rank, s.peer, s.buffer, s.chunk, s.peer_buffer, s.peer_chunk, s.count,
-        places.start, places.alias, value, inputs, reductions, length, room, weight, s.n, most,
+        places.start, places.alias, value, inputs, reductions, length, weight, s.n, most,
     )  # fmt: skip
     sent, received, reduced = out[4]
     unit = int(c.sizes[0]) if len(c.sizes) and not len(weight) else 1
     return Trace(value, *out[:4], sent * unit, received * unit, reduced * unit, *out[5:])
 
 
-def _lengths(c: Collective, places: Layout) -> tuple[Array, Array, Array]:
-    """Which chunks are of one length whatever the count: those of one part of blocks of one size.
-
-    Numbers for the lengths of the input chunks, 0 where they are empty; the lengths that locations have room for,
-    -1 for scratch that takes any; and the units of each length. All empty if there is only one.
-    """
-    if c.chunks == 1 and (c.sizes == c.sizes[:1]).all():
-        return np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0, np.int64)
-    part = np.arange(c.chunks)
-
-    def code(sizes: Array) -> Array:
-        return np.where(sizes[:, None] > 0, sizes[:, None] * c.chunks + part + 1, 0).ravel()
-
-    codes = np.unique(np.append(code(c.sizes), 0))
-    room = np.full(places.total, -1, np.int32)
-    outputs = np.searchsorted(codes, code(c.output_sizes))
-    for rank in range(c.n):
-        first, last = c.output_start[rank] * c.chunks, c.output_start[rank + 1] * c.chunks
-        room[places.start[rank, 1] : places.start[rank, 1] + last - first] = outputs[first:last]
-    weight = np.maximum(codes - 1, 0) // c.chunks
-    return np.searchsorted(codes, code(c.sizes)).astype(np.int32), room, weight
-
-
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _trace(
     step_start, action, rank, peer, buffer, chunk, peer_buffer, peer_chunk, count,
-    start, alias, value, inputs, reductions, length, room, weight, n, most,
+    start, alias, value, inputs, reductions, length, weight, n, most,
 ):  # type: ignore[no-untyped-def]  # fmt: skip
     total = len(value)
     writer = np.full(total, -1, np.int32)
@@ -191,10 +167,6 @@ def _trace(
                 stamp[place] = max(stamp[place], mark)
                 writer[place] = row
                 if copies or v < 0:
-                    fits = not measured or v < 0 or length_of[v] == 0 or room[place] < 0 or length_of[v] == room[place]
-                    if not fits and troubles < most:
-                        trouble[troubles, 0], trouble[troubles, 1], trouble[troubles, 2] = MISFIT, row, i
-                        troubles += 1
                     value[place] = v
                     continue
                 old = value[place]

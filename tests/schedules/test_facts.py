@@ -41,7 +41,13 @@ from algocc.schedules.recursive import (
     recursive_halving_reduce_scatter,
     recursive_multiplying,
 )
-from algocc.schedules.ring import bidirectional_ring, ring, ring_all_gather, ring_reduce_scatter, unchunked_ring
+from algocc.schedules.ring import (
+    bidirectional_ring,
+    ring,
+    ring_all_gather,
+    ring_reduce_scatter,
+    unchunked_ring,
+)
 from algocc.schedules.scan import log_step_exscan, log_step_scan
 from algocc.schedules.swing import reach, spread_from_zero, swing
 from algocc.schedules.torus import torus
@@ -76,7 +82,7 @@ FEWEST_STEPS = [
 
 LEAST_VOLUME = [
     bidirectional_ring, bruck_all_gather, chain_broadcast, chain_reduce, circulant, circulant_all_gather,
-    circulant_reduce, circulant_reduce_scatter, hierarchical_all_reduce, neighbor_exchange_all_gather, pairwise_all_to_all,
+    circulant_reduce_scatter, hierarchical_all_reduce, neighbor_exchange_all_gather, pairwise_all_to_all,
     pat_all_gather, pat_reduce_scatter, ring, ring_all_gather, ring_reduce_scatter, shifted_all_to_all, swing, torus,
     two_shot, two_tree_broadcast, two_tree_reduce,
 ]  # fmt: skip
@@ -179,7 +185,9 @@ def test_double_tree_sends_less_than_one_tree():
 # Who talks to whom.
 
 
-@pytest.mark.parametrize("algorithm", [ring, bidirectional_ring, ring_all_to_all, neighbor_exchange_all_gather])
+@pytest.mark.parametrize(
+    "algorithm", [ring, bidirectional_ring, ring_all_to_all, neighbor_exchange_all_gather]
+)
 def test_ring_algorithms_talk_to_neighbours_only(algorithm):
     _, rank, peer = messages(algorithm(10))
     assert set(np.unique((peer - rank) % 10).tolist()) <= {1, 9}
@@ -202,7 +210,9 @@ def test_swing_talks_within_its_reach_and_reaches_all_even_n():
         assert set(hops[step == 1 + t].tolist()) == {abs(reach(t))}
 
 
-@pytest.mark.parametrize("algorithm", [hierarchical_all_reduce, rail_aligned_all_reduce], ids=lambda a: a.name)
+@pytest.mark.parametrize(
+    "algorithm", [hierarchical_all_reduce, rail_aligned_all_reduce], ids=lambda a: a.name
+)
 def test_messages_between_groups_stay_on_a_rail_and_are_few(algorithm):
     n, group = 24, 4
     s = algorithm(n, group=group)
