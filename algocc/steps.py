@@ -71,6 +71,7 @@ class Steps:
         self.collective = collective
         self.name = name
         self._load = load
+        self._work = collective.work * collective.chunks if load else 0
         self._blocks: list[tuple[NDArray[Any], ...]] = []
         self._pending: list[tuple[int, ...]] = []
         self._step = -1
@@ -159,7 +160,7 @@ class Steps:
                     act = kind if t.action is None else self._action(t.action)
                     peer, chunk = _whole(t.peer), _whole(t.chunk)
                     to, count = chunk if t.to is None else _whole(t.to), _whole(t.count)
-                    columns = (step + (self._step + 1), rank, peer, chunk, to, count, t.when)
+                    columns = (step + (self._step + 1), rank, peer, chunk, to, count, np.asarray(t.when, bool))
                     parts.append((act, [np.broadcast_to(a, shape) for a in columns]))
             except (TypeError, ValueError) as error:
                 raise UsageError(
@@ -171,11 +172,9 @@ class Steps:
 
     def build(self) -> Schedule:
         """The finished schedule; built again it is the same."""
-        work = 0
         if self._load:
             self._local(self.collective.store, self.collective.source, Buffer.OUTPUT, "store")
             self._load = False
-            work = self.collective.work * self.collective.chunks
         self._flush()
         blocks, self._blocks = self._blocks, []
         columns = {
@@ -189,7 +188,7 @@ class Steps:
                 for buffer, chunk in (("buffer", "chunk"), ("peer_buffer", "peer_chunk"))
             )
         )
-        return Schedule(self.name, self.collective, max(used, work), **columns, origins=tuple(self._origins))
+        return Schedule(self.name, self.collective, max(used, self._work), **columns, origins=tuple(self._origins))
 
     def _local(self, rows: NDArray[np.int64], source: Buffer, sink: Buffer, what: str) -> None:
         """One step of copies within each rank; a run of blocks is one row."""

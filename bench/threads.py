@@ -72,7 +72,7 @@ def fused(n: int, *, in_place: bool) -> Program:
     return Program(
         name="fused", collective=all_reduce(n, chunks=n), in_place=in_place, scratch=0,
         lane_rank=np.arange(n), lane_start=starts, step=np.zeros(n, np.int64), origin=np.zeros(n, np.int64),
-        origins=(), count=np.ones(n, np.int64), like=np.arange(n), final=np.ones(n, bool),
+        origins=(), count=np.ones(n, np.int64), like=np.arange(n) * (n + 1), final=np.ones(n, bool),
         src_start=starts * n, src_rank=peer, src_buffer=zeros, src_chunk=rank, src_first=zeros + 1,
         dst_start=starts * n, dst_rank=peer, dst_buffer=zeros + 1, dst_chunk=rank,
         wait_start=starts * 0, wait_counter=none, wait_value=none, wait_lag=none,

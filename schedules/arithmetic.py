@@ -1,8 +1,9 @@
 """Whole-number functions that the algorithms and their formulae share.
 
 The formulae `steps` and `sent` of an algorithm are Python expressions in n, the number of ranks, d = ceil(log2 n),
-the parameters of the algorithm by name, and the functions of this module. They hold for n ≥ 2; a single rank
-takes no step and sends nothing. `sent` is the most that one rank sends, as a fraction of the full vector m.
+the parameters of the algorithm by name, and the functions of this module and of the algorithm's own file. They hold
+for n ≥ 2; a single rank takes no step and sends nothing. `sent` is the most that one rank sends, as a fraction of
+the full vector m; `/` is exact division.
 """
 
 from __future__ import annotations

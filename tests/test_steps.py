@@ -80,7 +80,12 @@ def test_load_and_store_are_the_first_and_last_step():
     assert [made.source(i) for i in (0, 6)] == ["load", "store"]
     assert re.fullmatch(r"test_steps\.py:\d+", made.source(3))
     assert (made.buffer[0], made.peer_buffer[0], made.count[0]) == (Buffer.INPUT, Buffer.SCRATCH, 6)
-    assert (made.buffer[6], made.chunk[6], made.peer_buffer[6], made.peer_chunk[6]) == (Buffer.SCRATCH, 4, Buffer.OUTPUT, 0)
+    assert (made.buffer[6], made.chunk[6], made.peer_buffer[6], made.peer_chunk[6]) == (
+        Buffer.SCRATCH,
+        4,
+        Buffer.OUTPUT,
+        0,
+    )
 
 
 def test_scratch_is_what_is_used():
@@ -95,6 +100,13 @@ def test_a_rule_may_skip_ranks_and_move_chunks():
     s.rule(lambda rank, step, n: Transfer((rank + 2**step) % n, 0 * rank, when=rank < 2**step), steps=2)
     made = s.build()
     assert is_correct(made) and len(made) == 1 + 1 + 2
+
+
+@pytest.mark.parametrize("kind", [bool, int])
+def test_when_is_a_truth_and_no_index(kind):
+    s = Steps(all_reduce(4), load=False)
+    s.rule(lambda rank, step, n: Transfer(rank ^ 1, 0, when=(rank % 2).astype(kind)), steps=1)
+    assert s.build().rank.tolist() == [1, 3]
 
 
 def test_a_rule_of_several_transfers_a_rank():
@@ -159,7 +171,17 @@ def test_errors_name_the_line_that_wrote_it(write, message):
 
 
 @pytest.mark.parametrize(
-    "said", [None, 3, (1, 2, 3, 4, 5, 6, 7), (0.5, 1), ("a", "b"), Transfer(0, 0, count=1.5), [(1, 0.5)], Transfer(0, None)]
+    "said",
+    [
+        None,
+        3,
+        (1, 2, 3, 4, 5, 6, 7),
+        (0.5, 1),
+        ("a", "b"),
+        Transfer(0, 0, count=1.5),
+        [(1, 0.5)],
+        Transfer(0, None),
+    ],
 )
 def test_a_rule_that_returns_nonsense(said):
     def nonsense(rank, step, n):

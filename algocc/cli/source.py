@@ -39,13 +39,13 @@ def ranks(algorithm: Algorithm, n: int | None) -> int:
 
 @contextmanager
 def bounded_memory() -> Iterator[None]:
-    """While the body runs, asking for more memory than the machine has free is a MemoryError, not the end of it."""
+    """While the body runs, asking for more than 3/4 of the free memory is a MemoryError, not the end of the machine."""
     try:
         import resource
 
         before = resource.getrlimit(resource.RLIMIT_AS)
         pages = int(Path("/proc/self/statm").read_text().split()[0])
-        limit = pages * resource.getpagesize() + available()
+        limit = pages * resource.getpagesize() + available() // 4 * 3
         limit = limit if before[0] == resource.RLIM_INFINITY else min(before[0], limit)
         resource.setrlimit(resource.RLIMIT_AS, (limit, before[1]))
     except (ImportError, AttributeError, ValueError, OSError):

@@ -18,6 +18,7 @@ from algocc.table import Failure, Schedule, form_failures, layout
 from algocc.verifier.dataflow import judge, trace
 from algocc.verifier.explain import explain, explain_trouble
 from algocc.verifier.interleavings import ProgramReport, verify_program
+from algocc.verifier.order import Order, order, order_text
 
 IDEMPOTENT = ("max", "min", "land", "lor", "band", "bor")
 """Operators that do not mind a contribution added twice."""
@@ -40,6 +41,8 @@ class Report:
     needs_idempotent: a contribution is combined twice; right for max, min, and, or only.
     depth: most reductions in a row behind an output.
     program: the same for the lowered Program; None if it was not asked for, or the schedule is wrong.
+    order: in what order contributions are combined; None if it was not asked for, or the schedule is wrong.
+    order_text: the same in words.
     """
 
     schedule: str
@@ -60,7 +63,9 @@ class Report:
     needs_commutative: bool = False
     needs_idempotent: bool = False
     depth: int = 0
-    program: ProgramReport | None = field(default=None)
+    program: ProgramReport | None = None
+    order: Order | None = None
+    order_text: str = field(default="", repr=False)
 
     @property
     def bandwidth_optimal(self) -> bool:
@@ -100,6 +105,13 @@ class Report:
             "needs_commutative": self.needs_commutative,
             "needs_idempotent": self.needs_idempotent,
             "depth": self.depth,
+            "order": {
+                "bitwise_equal_across_ranks": self.order.same_on_all_ranks,
+                "same_for_all_chunks": self.order.same_for_all_chunks,
+                "orders": len(self.order.groups),
+            }
+            if self.order
+            else None,
             "program": {
                 "lanes": p.lanes,
                 "moves": p.moves,
@@ -121,6 +133,7 @@ def verify(
     op: str | None = None,
     program: bool | Program = True,
     lanes: int = 1,
+    reduction_order: bool = False,
     most: int = 20,
 ) -> Report:
     """Verify a schedule and the Program it is lowered to.
@@ -129,6 +142,7 @@ def verify(
     op: the operator it is meant for; without one, or with sum, no contribution may be added twice.
     program: lower it and check all interleavings too, or check the Program given.
     lanes: lanes of each rank that it is lowered to.
+    reduction_order: find out in what order contributions are combined.
     most: failures reported.
 
     Raises UsageError for an unknown operator, or in place for a collective that has no such form.
@@ -172,6 +186,9 @@ def verify(
         "needs_idempotent": verdict.idempotent and verdict.sets_right,
         "depth": verdict.depth,
     }
+    if reduction_order and not failures:
+        report["order"] = order(s, places, t, depth=verdict.depth)
+        report["order_text"] = order_text(s, places, t, report["order"])
     checked = None
     if not failures and program:
         p = program if isinstance(program, Program) else lower(s, in_place=in_place, lanes=lanes)
@@ -232,6 +249,8 @@ def summary(r: Report) -> str:
     ]
     if needs:
         lines.append(f"  operator    must {' and '.join(needs)}")
+    if r.order:
+        lines += ["  order of reductions", r.order_text]
     return "\n".join(lines)
 
 

@@ -154,6 +154,8 @@ def test_average_of_integers_goes_toward_zero():
         ("int32", 3, 4, 3),
         ("int32", -3, -4, -3),
         ("int64", -(2**63), 1, -(2**62) + 1),
+        ("int64", 2**63 - 1, 1, -(2**62)),
+        ("int8", 127, 127, -1),
         ("uint64", 2**64 - 1, 0, 2**63 - 1),
     ):
         out = np.zeros(1, dtype)

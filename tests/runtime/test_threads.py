@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 
 from algocc import testing
 from algocc.catalog import catalog
+from algocc.collective import all_reduce
 from algocc.errors import AlgoccError, UsageError
 from algocc.kernels.operators import ELEMENTS, OPERATORS, refusal
 from algocc.lowering import lower
+from algocc.program import Program
 from algocc.runtime import Threads, buffer_elements, count_wrong, expected, in_place_buffers, make_inputs, run
 from algocc.schedules.all_pairs import one_shot, two_shot
 from algocc.schedules.ring import ring
@@ -217,6 +219,32 @@ def test_nan_in_every_order_of_ranks():
     for op in ("min", "max"):
         for out in run(program, [np.ascontiguousarray(column) for column in orders.T], op=op):
             assert np.isnan(out).all()
+
+
+def by_hand(n, *, in_place):
+    """A Program that no schedule lowers to: rank r reduces chunk r of all and writes it to all, in one Move.
+
+    Nobody else touches that chunk, so there is nothing to wait for, in place and out of place.
+    """
+    rank, peer = np.repeat(np.arange(n), n), np.tile(np.arange(n), n)
+    none, zeros, starts = np.zeros(0, np.int64), np.zeros(n * n, np.int64), np.arange(n + 1)
+    return Program(
+        name="by hand", collective=all_reduce(n, chunks=n), in_place=in_place, scratch=0,
+        lane_rank=np.arange(n), lane_start=starts, step=np.zeros(n, np.int64), origin=np.zeros(n, np.int64),
+        origins=(), count=np.ones(n, np.int64), like=np.arange(n) * (n + 1), final=np.ones(n, bool),
+        src_start=starts * n, src_rank=peer, src_buffer=zeros, src_chunk=rank, src_first=zeros + 1,
+        dst_start=starts * n, dst_rank=peer, dst_buffer=zeros + 1, dst_chunk=rank,
+        wait_start=starts * 0, wait_counter=none, wait_value=none, wait_lag=none,
+        signal_start=starts * 0, signal_counter=none,
+        counter_writer=none, counter_waiter=none, counter_total=none,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("n", [2, 3, 5])
+def test_a_move_of_many_sources_and_many_destinations(n, in_place):
+    for dtype, op in (("float32", "sum"), ("bfloat16", "max"), ("int16", "avg"), ("float16", "avg")):
+        check_run(by_hand(n, in_place=in_place), 10_007, dtype, op, tile_bytes=4096)
 
 
 def test_256_true_are_true():
