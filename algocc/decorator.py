@@ -51,7 +51,7 @@ class Algorithm:
     def __call__(self, n: int, **params: Any) -> Schedule:
         """The schedule for n ranks.
 
-        Raises UsageError if n is less than 1, the algorithm can't take it, a parameter is unknown, or the
+        Raises UsageError if n is less than 1, the algorithm can't take it, a parameter is unknown or missing, or the
         function returns no schedule; the message says which.
         """
         if not isinstance(n, int) or n < 1:
@@ -60,6 +60,10 @@ class Algorithm:
             if key not in self.parameters:
                 known = ", ".join(self.parameters) or "none"
                 raise UsageError(f"{self.name}: unknown parameter {key!r}; it takes: {known}")
+        try:
+            inspect.signature(self.write).bind(n, **params)
+        except TypeError as error:
+            raise UsageError(f"{self.name}: {error}") from error
         try:
             made = self.write(n, **params)
         except AlgoccError as error:

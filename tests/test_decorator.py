@@ -61,6 +61,15 @@ def test_unknown_parameters():
         doubling(4, k=1)
 
 
+def test_missing_parameters():
+    @schedule
+    def needs(n, k):
+        return Steps(all_reduce(n))
+
+    with pytest.raises(UsageError, match="needs: missing a required argument: 'k'"):
+        needs(4)
+
+
 def test_an_error_inside_says_which_algorithm_and_n():
     with pytest.raises(UsageError) as error:
         doubling(6)
