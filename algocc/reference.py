@@ -49,7 +49,7 @@ class State(Generic[V]):
                 self._same[mine] = (rank, int(Buffer.OUTPUT), o * c.chunks + part)
         for at, kind, chunk in self.places():
             if kind == Buffer.INPUT:
-                self.put((at, kind, chunk), leaf(at, chunk), self._length(c.sizes, c.input_start, at, chunk))
+                self.put((at, kind, chunk), leaf(at, chunk), self._length(at, chunk))
 
     def memory(self, place: Place) -> Place:
         """The place that stands for the memory of `place`: its own, or in place that of the output it is."""
@@ -78,16 +78,10 @@ class State(Generic[V]):
         """The length of what a place holds."""
         return self._lengths[self.memory(place)]
 
-    def room(self, place: Place) -> Length | None:
-        """The length of what an output chunk can hold; None for scratch, which has room for any."""
-        rank, buffer, chunk = place
-        if buffer != Buffer.OUTPUT:
-            return None
-        return self._length(self.collective.output_sizes, self.collective.output_start, rank, chunk)
-
-    def _length(self, sizes: Any, start: Any, rank: int, chunk: int) -> Length:
+    def _length(self, rank: int, chunk: int) -> Length:
+        """The length of an input chunk."""
         block, part = divmod(chunk, self.collective.chunks)
-        units = int(sizes[start[rank] + block])
+        units = int(self.collective.sizes[self.collective.input_start[rank] + block])
         return (units, part) if units else EMPTY
 
 
@@ -101,8 +95,8 @@ def interpret(s: Schedule, *, in_place: bool = False) -> State[Counter[tuple[int
     """What a schedule leaves behind: the multiset of (rank, input chunk) that each place holds.
 
     Raises ScheduleError, naming step, rank and chunk, for a row that is not of good form or has no partner, a
-    chunk read or reduced into before it is written, a chunk with two writers in a step unless all reduce, and one
-    that takes data of another length: an output has room for one part of a block of its own size only.
+    chunk read or reduced into before it is written, a chunk with two writers in a step unless all reduce, and a
+    reduction of chunks whose lengths differ for some count: other parts of a block, or blocks of other sizes.
 
     >>> from algocc.collective import all_reduce
     >>> from algocc.steps import Steps
@@ -192,16 +186,13 @@ def execute(
                 copied[there] = t.action == Action.COPY
                 old = state[there]
                 if t.action == Action.COPY:
-                    wide = length == EMPTY or state.room(there) in (None, length)
-                    new = value
-                elif old is None:
+                    state.put(there, value, length)
+                    continue
+                if old is None:
                     t.fail("data", t.peer, name, "is reduced into", "a chunk written before")
-                else:
-                    wide = length == state.length(there)
-                    new = combine(old, value) if t.action == Action.REDUCE else combine(value, old)
-                if not wide:
-                    t.fail("data", t.peer, name, "takes data of another length", "the same part of as large a block")
-                state.put(there, new, length)
+                if state.length(there) != length:
+                    t.fail("data", t.peer, name, "is reduced with data of another length", "the same part of as large a block")
+                state.put(there, combine(old, value) if t.action == Action.REDUCE else combine(value, old), length)
     return state
 
 

@@ -100,8 +100,6 @@ CASES = {
                lambda s: s.reduce(src=0, dst=1, chunk=0, buffer="in")),
     "race": ("step 0, rank 1: out[0] is written twice, wanted one writer in a step unless all reduce", 1,
              lambda s: [s.copy(src=r, dst=1, chunk=0, buffer="in") for r in (0, 1)]),
-    "length": ("step 0, rank 1: out[0] takes data of another length, wanted the same part of as large a block", 2,
-               lambda s: s.copy(src=0, dst=1, chunk=1, to=0, buffer="in")),
     "input": ("step 0, rank 1: in[0] is written, wanted inputs left as they are", 1,
               lambda s: s.copy(src=0, dst=1, chunk=0, buffer="in", to_buffer="in")),
     "place": ("step 0, rank 1: out[9] does not exist, wanted a chunk that does", 1,
@@ -133,6 +131,14 @@ def test_an_error_names_step_rank_and_chunk(case):
     assert str(error.value).startswith(message)
     assert "test_reference.py:" in str(error.value)
     assert not is_correct(made)
+
+
+def test_parts_of_different_lengths_are_not_reduced():
+    s = Steps(all_reduce(2, chunks=2))
+    with s.step():
+        s.reduce(src=0, dst=1, chunk=1, to=0)
+    with pytest.raises(ScheduleError, match=r"step 1, rank 1: out\[0\] is reduced with data of another length"):
+        interpret(s.build())
 
 
 # ----------------------------------------------------------------------------------------------- programs

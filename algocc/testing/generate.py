@@ -52,7 +52,8 @@ def random_correct(
     rng: random.Random, c: Collective, *, in_place: bool = False, delay: int = 1, two_sided: bool = False
 ) -> Schedule:
     """A correct schedule for any collective: each distinct set that an output wants is reduced along a random
-    tree, over scratch and outputs of random ranks, and spread from its root along another, with detours.
+    tree, over scratch and outputs of random ranks, and spread from its root along another, with detours over
+    scratch and outputs that are not done yet, whatever part of a block these are for.
 
     in_place: keep it correct where inputs share memory with outputs.
     delay: most steps that a transfer is put off without need.
@@ -71,7 +72,9 @@ def random_correct(
         return rank, Buffer.SCRATCH, used[rank] - count
 
     late: list[tuple[Place, Place, int]] = []
-    for outputs, count in _tasks(rng, c):
+    tasks = _tasks(rng, c)
+    while tasks:
+        outputs, count = tasks.pop()
         rng.shuffle(outputs)
         rank, _, chunk = outputs[0]
         # `values` are the places that hold what is still to be reduced, and whether we may write there
@@ -105,7 +108,8 @@ def random_correct(
                 continue
             holder = rng.choice(holders)
             if rng.random() < 0.2:
-                detour = slot(count)
+                later = [place for places, room in tasks for place in places if room >= count and not in_place]
+                detour = rng.choice(later) if later and rng.random() < 0.3 else slot(count)
                 clock.transfer(Action.COPY, holder, detour, count)
                 holder = detour
             clock.transfer(Action.COPY, holder, output, count)
