@@ -106,7 +106,9 @@ def interpret(s: Schedule, *, in_place: bool = False) -> State[Counter[tuple[int
     >>> interpret(s.build()).outputs()
     {(0, 0): Counter({(0, 0): 1}), (1, 0): Counter({(1, 0): 1, (0, 0): 1})}
     """
-    return execute(s, in_place=in_place, leaf=lambda rank, chunk: Counter([(rank, chunk)]), combine=lambda a, b: a + b)
+    return execute(
+        s, in_place=in_place, leaf=lambda rank, chunk: Counter([(rank, chunk)]), combine=lambda a, b: a + b
+    )
 
 
 def expressions(s: Schedule, *, in_place: bool = False) -> State[Tree]:
@@ -191,8 +193,16 @@ def execute(
                 if old is None:
                     t.fail("data", t.peer, name, "is reduced into", "a chunk written before")
                 if state.length(there) != length:
-                    t.fail("data", t.peer, name, "is reduced with data of another length", "the same part of as large a block")
-                state.put(there, combine(old, value) if t.action == Action.REDUCE else combine(value, old), length)
+                    t.fail(
+                        "data",
+                        t.peer,
+                        name,
+                        "is reduced with data of another length",
+                        "the same part of as large a block",
+                    )
+                state.put(
+                    there, combine(old, value) if t.action == Action.REDUCE else combine(value, old), length
+                )
     return state
 
 
@@ -234,7 +244,9 @@ def _transfers(rows: list[_Row], state: State[V]) -> list[_Row]:
         ):
             for i in range(row.count):
                 if (rank, buffer, chunk + i) not in state:
-                    row.fail("form", rank, chunk_name(buffer, chunk + i), "does not exist", "a chunk that does")
+                    row.fail(
+                        "form", rank, chunk_name(buffer, chunk + i), "does not exist", "a chunk that does"
+                    )
         if row.peer_buffer == Buffer.INPUT:
             name = chunk_name(row.peer_buffer, row.peer_chunk, row.count)
             row.fail("form", row.peer, name, "is written", "inputs left as they are")
@@ -250,7 +262,9 @@ def _joined(send: _Row, recv: _Row) -> _Row:
     for one, other in ((send, recv), (recv, send)):
         said, found = (one.peer_buffer, one.peer_chunk), (other.buffer, other.chunk)
         if one.count != other.count or (one.peer_chunk >= 0 and said != found):
-            one.fail("form", one.rank, None, "a send that disagrees with its receive", "one place and one count")
+            one.fail(
+                "form", one.rank, None, "a send that disagrees with its receive", "one place and one count"
+            )
     return replace(
         recv,
         action=recv.action - Action.RECV,
@@ -329,7 +343,9 @@ class Machine:
 
     def outputs(self) -> Outputs:
         """What each output of each iteration holds."""
-        return {(g, r, o): held for g, tile in enumerate(self._tiles) for (r, o), held in tile.outputs().items()}
+        return {
+            (g, r, o): held for g, tile in enumerate(self._tiles) for (r, o), held in tile.outputs().items()
+        }
 
     def _next(self, lane: int) -> tuple[int, _Act] | None:
         acts = self._acts[lane]
@@ -378,7 +394,11 @@ class Machine:
         iteration, act = found
         self.at[lane] += 1
         if act.kind == "read":
-            value = self._scratch.get(act.place) if act.place[1] == Buffer.SCRATCH else self._tiles[iteration][act.place]
+            value = (
+                self._scratch.get(act.place)
+                if act.place[1] == Buffer.SCRATCH
+                else self._tiles[iteration][act.place]
+            )
             if value is None:
                 rank, buffer, chunk = act.place
                 raise ScheduleError(
@@ -399,7 +419,11 @@ def _acts(p: Program, lane: int) -> Iterator[_Act]:
     for move in range(p.lane_start[lane], p.lane_start[lane + 1]):
         for w in range(p.wait_start[move], p.wait_start[move + 1]):
             yield _Act(
-                "wait", move, counter=int(p.wait_counter[w]), value=int(p.wait_value[w]), lag=int(p.wait_lag[w])
+                "wait",
+                move,
+                counter=int(p.wait_counter[w]),
+                value=int(p.wait_value[w]),
+                lag=int(p.wait_lag[w]),
             )
         sources = range(p.src_start[move], p.src_start[move + 1])
         for i in range(p.count[move]):

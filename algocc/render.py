@@ -40,7 +40,8 @@ def diagram(s: Schedule, *, most: int = CELL) -> str:
         lines.append([str(rank), *(_cell(cell, most) for cell in cells)])
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
-        "  ".join(word.ljust(width) for word, width in zip(line, widths, strict=True)).rstrip() for line in lines
+        "  ".join(word.ljust(width) for word, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
     )
 
 

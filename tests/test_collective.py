@@ -57,7 +57,10 @@ DEFINITIONS = {
     "all_gather": (lambda n, root: [1] * n, lambda x, n, root: [np.concatenate(x)] * n),
     "broadcast": (lambda n, root: [int(r == root) for r in range(n)], lambda x, n, root: [x[root]] * n),
     "reduce": (lambda n, root: [1] * n, lambda x, n, root: only(root, n, np.array(x).sum(0))),
-    "scatter": (lambda n, root: [n * (r == root) for r in range(n)], lambda x, n, root: x[root].reshape(n, BLOCK)),
+    "scatter": (
+        lambda n, root: [n * (r == root) for r in range(n)],
+        lambda x, n, root: x[root].reshape(n, BLOCK),
+    ),
     "gather": (lambda n, root: [1] * n, lambda x, n, root: only(root, n, np.concatenate(x))),
     "all_to_all": (
         lambda n, root: [n] * n,
@@ -124,7 +127,11 @@ def test_send_recv_pairs_blocks_in_order(data, n):
 def test_in_place_one_block_is_one_block_of_its_size(c):
     for rank, i, o in c.alias.tolist():
         assert c.sizes[c.input_start[rank] + i] == c.output_sizes[c.output_start[rank] + o]
-    assert len({(r, i) for r, i, _ in c.alias.tolist()}) == len({(r, o) for r, _, o in c.alias.tolist()}) == len(c.alias)
+    assert (
+        len({(r, i) for r, i, _ in c.alias.tolist()})
+        == len({(r, o) for r, _, o in c.alias.tolist()})
+        == len(c.alias)
+    )
 
 
 @given(collectives(4))
@@ -133,7 +140,11 @@ def test_json_reads_back_without_loss(c):
     text = json.dumps(to_json(c))
     assert from_json(json.loads(text)) == c
     again = from_json(json.loads(text))
-    assert (again.params, again.load.tolist(), again.store.tolist()) == (c.params, c.load.tolist(), c.store.tolist())
+    assert (again.params, again.load.tolist(), again.store.tolist()) == (
+        c.params,
+        c.load.tolist(),
+        c.store.tolist(),
+    )
     assert (again.source, again.sink, again.work) == (c.source, c.sink, c.work)
 
 
@@ -166,7 +177,12 @@ def test_size_and_text():
 
 
 def test_names_however_spelled():
-    assert canonical("ReduceScatter") == canonical("reduce-scatter") == canonical("reduce_scatter") == "reduce_scatter"
+    assert (
+        canonical("ReduceScatter")
+        == canonical("reduce-scatter")
+        == canonical("reduce_scatter")
+        == "reduce_scatter"
+    )
     with pytest.raises(UsageError, match="unknown collective 'allredcue'; did you mean all_reduce"):
         canonical("allredcue")
 

@@ -34,7 +34,11 @@ def doubling(n):
 
 def test_an_algorithm_knows_itself():
     assert isinstance(star, Algorithm)
-    assert (star.name, star.doc, star.parameters) == ("star", "The root sends to everyone.", ("root", "chunks"))
+    assert (star.name, star.doc, star.parameters) == (
+        "star",
+        "The root sends to everyone.",
+        ("root", "chunks"),
+    )
     assert re.search(r"test_decorator\.py:\d+$", star.where)
     assert (doubling.name, doubling.collective, doubling.takes) == ("pairs", "all_reduce", "n a power of two")
     assert (doubling.steps, doubling.sent, doubling.doc) == ("log2 n", "log2 n", "")

@@ -15,7 +15,6 @@ from algocc.errors import ScheduleError, UsageError
 from algocc.lowering import lower
 from algocc.program import Program
 from algocc.reference import (
-    Machine,
     all_interleavings,
     execute,
     expressions,
@@ -89,7 +88,9 @@ def test_in_place_overwrites_the_input():
 
 def test_values_of_any_kind():
     x = np.array([[1.0, 2.0], [10.0, 20.0]])
-    state = execute(exchange(chunks=2).build(), in_place=False, leaf=lambda rank, i: x[rank, i], combine=np.add)
+    state = execute(
+        exchange(chunks=2).build(), in_place=False, leaf=lambda rank, i: x[rank, i], combine=np.add
+    )
     assert list(state.outputs().values()) == [11, 22, 11, 22]
 
 
@@ -137,7 +138,9 @@ def test_parts_of_different_lengths_are_not_reduced():
     s = Steps(all_reduce(2, chunks=2))
     with s.step():
         s.reduce(src=0, dst=1, chunk=1, to=0)
-    with pytest.raises(ScheduleError, match=r"step 1, rank 1: out\[0\] is reduced with data of another length"):
+    with pytest.raises(
+        ScheduleError, match=r"step 1, rank 1: out\[0\] is reduced with data of another length"
+    ):
         interpret(s.build())
 
 

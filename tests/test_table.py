@@ -14,7 +14,17 @@ from algocc.collective import Buffer, all_gather, all_reduce, broadcast, reduce_
 from algocc.errors import ScheduleError, UsageError
 from algocc.reference import expressions, is_correct
 from algocc.steps import Steps
-from algocc.table import COLUMNS, Action, Failure, Schedule, chunk_name, form_failures, layout, match, steps_of
+from algocc.table import (
+    COLUMNS,
+    Action,
+    Failure,
+    Schedule,
+    chunk_name,
+    form_failures,
+    layout,
+    match,
+    steps_of,
+)
 from algocc.testing import schedules
 from algocc.testing.generate import two_sided_form
 
@@ -81,28 +91,38 @@ def test_canonical_keeps_the_meaning(s):
     [
         (
             [(0, SEND, 0, 1, 0, 2, -1, -1, 1)],
-            "step 0, rank 0: in[2] is sent to rank 1 without the matching receive, "
-            "wanted one receive on rank 1 in the same step (a.py:1)",
+            (
+                "step 0, rank 0: in[2] is sent to rank 1 without the matching receive, "
+                "wanted one receive on rank 1 in the same step (a.py:1)"
+            ),
         ),
         (
             [(2, REDUCED, 1, 2, 1, 0, -1, -1, 3)],
-            "step 2, rank 1: out[0:3] is received from rank 2 without the matching send, "
-            "wanted one send on rank 2 in the same step (a.py:1)",
+            (
+                "step 2, rank 1: out[0:3] is received from rank 2 without the matching send, "
+                "wanted one send on rank 2 in the same step (a.py:1)"
+            ),
         ),
         (
             [(0, SEND, 0, 1, 0, 0, -1, -1, 1), (1, RECV, 1, 0, 1, 0, -1, -1, 1)],
-            "step 0, rank 0: in[0] is sent to rank 1 without the matching receive, "
-            "wanted one receive on rank 1 in the same step (a.py:1)",
+            (
+                "step 0, rank 0: in[0] is sent to rank 1 without the matching receive, "
+                "wanted one receive on rank 1 in the same step (a.py:1)"
+            ),
         ),
         (
             [(0, SEND, 0, 1, 0, 0, -1, -1, 2), (0, RECV, 1, 0, 1, 0, -1, -1, 1)],
-            "step 0, rank 0: in[0:2] of 2 chunks meets out[0] of 1 chunks on rank 1, "
-            "wanted both sides to name the same place and count (a.py:1) (a.py:1)",
+            (
+                "step 0, rank 0: in[0:2] of 2 chunks meets out[0] of 1 chunks on rank 1, "
+                "wanted both sides to name the same place and count (a.py:1) (a.py:1)"
+            ),
         ),
         (
             [(0, SEND, 0, 1, 0, 0, 1, 3, 1), (0, RECV, 1, 0, 1, 2, -1, -1, 1)],
-            "step 0, rank 0: in[0] of 1 chunks meets out[2] of 1 chunks on rank 1, "
-            "wanted both sides to name the same place and count (a.py:1) (a.py:1)",
+            (
+                "step 0, rank 0: in[0] of 1 chunks meets out[2] of 1 chunks on rank 1, "
+                "wanted both sides to name the same place and count (a.py:1) (a.py:1)"
+            ),
         ),
     ],
 )
@@ -119,23 +139,23 @@ def test_what_can_not_be_matched(given_rows, message):
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ((0, 9, 0, 1, 0, 0, 1, 0, 1), "step 0, rank 0: action 9, wanted one of COPY, REDUCE, PREREDUCE, SEND, RECV, "
-         "RECV_REDUCE, RECV_PREREDUCE"),
+        ((0, 9, 0, 1, 0, 0, 1, 0, 1), ("step 0, rank 0: action 9, wanted one of COPY, REDUCE, PREREDUCE, SEND, RECV, "
+         "RECV_REDUCE, RECV_PREREDUCE")),
         ((0, 0, 3, 1, 0, 0, 1, 0, 1), "step 0, rank 3: rank 3, wanted one of 0..2"),
         ((0, 0, 1, -1, 0, 0, 1, 0, 1), "step 0, rank 1: peer -1, wanted one of 0..2"),
         ((4, 0, 1, 0, 0, 0, 1, 0, 0), "step 4, rank 1: a transfer of 0 chunks, wanted 1 or more"),
         ((0, 0, 1, 0, 5, 0, 1, 0, 1), "step 0, rank 1: buffer 5, wanted 0 (in), 1 (out) or 2 (scratch)"),
         ((0, 0, 1, 0, 0, 0, -1, 0, 1), "step 0, rank 1: buffer -1, wanted 0 (in), 1 (out) or 2 (scratch)"),
-        ((0, 0, 1, 0, 0, 3, 1, 0, 2), "step 0, rank 1: in[3:5] names a chunk that does not exist, "
-         "wanted chunks within 0..3 of that buffer on rank 1"),
-        ((0, 0, 1, 0, 0, 3, 1, -1, 1), "step 0, rank 1: out[-1] names a chunk that does not exist, "
-         "wanted chunks within 0..3 of that buffer on rank 0"),
-        ((0, 0, 1, 0, 2, 0, 1, 0, 1), "step 0, rank 1: scratch[0] names a chunk that does not exist, "
-         "wanted another buffer: that one is empty on rank 1"),
+        ((0, 0, 1, 0, 0, 3, 1, 0, 2), ("step 0, rank 1: in[3:5] names a chunk that does not exist, "
+         "wanted chunks within 0..3 of that buffer on rank 1")),
+        ((0, 0, 1, 0, 0, 3, 1, -1, 1), ("step 0, rank 1: out[-1] names a chunk that does not exist, "
+         "wanted chunks within 0..3 of that buffer on rank 0")),
+        ((0, 0, 1, 0, 2, 0, 1, 0, 1), ("step 0, rank 1: scratch[0] names a chunk that does not exist, "
+         "wanted another buffer: that one is empty on rank 1")),
         ((0, 0, 1, 0, 1, 0, 0, 1, 1), "step 0, rank 1: in[1] is written, wanted only out and scratch written to"),
         ((0, RECV, 1, 0, 0, 1, -1, -1, 1), "step 0, rank 1: in[1] is written, wanted only out and scratch written to"),
-        ((0, SEND, 1, 1, 0, 1, -1, -1, 1), "step 0, rank 1: in[1] is sent to the rank itself, "
-         "wanted a local copy or reduce"),
+        ((0, SEND, 1, 1, 0, 1, -1, -1, 1), ("step 0, rank 1: in[1] is sent to the rank itself, "
+         "wanted a local copy or reduce")),
     ],
 )  # fmt: skip
 def test_each_kind_of_bad_form(row, message):
@@ -178,9 +198,14 @@ def test_equality_is_of_meaning_and_sources():
 
 
 def test_steps_and_sources():
-    s = rows((1, 0, 0, 1, 0, 0, 1, 0, 1), (3, 0, 0, 1, 0, 0, 1, 0, 1), (3, 0, 0, 2, 0, 0, 1, 0, 1), origins=("a.py:1",))
+    s = rows(
+        (1, 0, 0, 1, 0, 0, 1, 0, 1),
+        (3, 0, 0, 1, 0, 0, 1, 0, 1),
+        (3, 0, 0, 2, 0, 0, 1, 0, 1),
+        origins=("a.py:1",),
+    )
     assert s.step_start.tolist() == [0, 0, 1, 1, 3]
-    assert list(steps_of(s)) == [(1, range(0, 1)), (3, range(1, 3))]
+    assert list(steps_of(s)) == [(1, range(1)), (3, range(1, 3))]
     assert s.source(0) == "a.py:1" and replace(s, origin=[-1, 0, 0]).source(0) is None
     assert repr(s) == "<Schedule s: all_reduce n=3 chunks=4, 4 steps, 3 rows>"
     assert rows().step_start.tolist() == [0] and rows().is_matched
@@ -200,7 +225,10 @@ def test_layout_numbers_every_chunk_once(c):
     for rank in range(c.n):
         for buffer in (Buffer.INPUT, Buffer.OUTPUT):
             for chunk in range(c.size(buffer, rank)):
-                assert places.name(int(places.start[rank, buffer]) + chunk) == (rank, chunk_name(buffer, chunk))
+                assert places.name(int(places.start[rank, buffer]) + chunk) == (
+                    rank,
+                    chunk_name(buffer, chunk),
+                )
     shared = layout(s, in_place=True)
     moved = [(places.name(i), places.name(int(a))) for i, a in enumerate(shared.alias) if i != a]
     assert moved == [

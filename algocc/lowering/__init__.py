@@ -1,7 +1,7 @@
 """Schedule → Program: fused Moves, in lanes, ordered by counters. Deterministic.
 
-Three passes: `fuse` (which Moves there are), `order` (lanes, levels, merged chunks), `synchronise` (signals and
-waits). `algocc.program.listing` prints the result.
+Four passes: `fuse` (which Moves there are), `push` (who writes what others would fetch), `order` (lanes, levels,
+merged chunks), `synchronise` (signals and waits). `algocc.program.listing` prints the result.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from algocc.errors import ScheduleError, UsageError
 from algocc.lowering.fuse import fuse
 from algocc.lowering.order import order
+from algocc.lowering.push import push
 from algocc.lowering.synchronise import synchronise
 from algocc.program import Program
 from algocc.table import Schedule, form_failures, layout
@@ -20,7 +21,7 @@ def lower(s: Schedule, *, in_place: bool = False, lanes: int = 1) -> Program:
     in_place: let inputs and outputs share memory as the collective says.
     lanes: lanes of each rank; the chunks of its blocks are dealt to them in contiguous runs.
 
-    Every Move is run by the rank it writes to, and reads its peers' memory.
+    Every Move is run by the rank that its first destination belongs to; it reads and writes its peers' memory.
 
     Raises ScheduleError if the schedule is malformed, UsageError if `lanes` is less than 1.
     """
@@ -30,5 +31,5 @@ def lower(s: Schedule, *, in_place: bool = False, lanes: int = 1) -> Program:
     if failures:
         raise ScheduleError(f"schedule {s.name}: {failures[0]}")
     s = s.matched()
-    moves = fuse(s, layout(s, in_place=in_place))
+    moves = push(fuse(s, layout(s, in_place=in_place)))
     return synchronise(s, order(s, moves, lanes), lanes=lanes, in_place=in_place)

@@ -48,7 +48,16 @@ def check_fabric(
     *,
     sizes: Sequence[int] = (1, 2, 3, 5),
     counts: Sequence[int] = (0, 1, 2, 17, 1000),
-    dtypes: Sequence[str] = ("int8", "int64", "float16", "bfloat16", "float32", "float64", "complex64", "bool"),
+    dtypes: Sequence[str] = (
+        "int8",
+        "int64",
+        "float16",
+        "bfloat16",
+        "float32",
+        "float64",
+        "complex64",
+        "bool",
+    ),
     ops: Sequence[str] = ("sum", "prod", "min", "max", "avg"),
     large: int = 200_003,
     seed: int = 0,
@@ -74,7 +83,13 @@ def check_fabric(
 
 
 def cases(
-    *, sizes: Sequence[int], counts: Sequence[int], dtypes: Sequence[str], ops: Sequence[str], large: int, seed: int = 0
+    *,
+    sizes: Sequence[int],
+    counts: Sequence[int],
+    dtypes: Sequence[str],
+    ops: Sequence[str],
+    large: int,
+    seed: int = 0,
 ) -> Iterator[Case]:
     """The battery of `check_fabric`, the same for the same arguments."""
     rng = random.Random(seed)
@@ -83,7 +98,12 @@ def cases(
             for in_place in (False, True):
                 made = _program(rng, _collective(rng, name, n), in_place)
                 for count in [1] if name == "barrier" else counts:
-                    yield Case(made, count, "bool" if name == "barrier" else "int32", "lor" if name == "barrier" else "sum")
+                    yield Case(
+                        made,
+                        count,
+                        "bool" if name == "barrier" else "int32",
+                        "lor" if name == "barrier" else "sum",
+                    )
     n = max(sizes)
     whole = _program(rng, collective("all_reduce", n, chunks=3), False)
     for dtype in dtypes:

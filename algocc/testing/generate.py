@@ -41,7 +41,9 @@ class _Clock:
     def transfer(self, action: Action, src: Place, dst: Place, count: int) -> None:
         together = action != Action.COPY and dst in self.reduced
         after = self.written.get(dst, -1) + (0 if together else 1)
-        step = max(self.written.get(src, -1) + 1, after, self.read.get(dst, 0)) + self.rng.randint(0, self.delay)
+        step = max(self.written.get(src, -1) + 1, after, self.read.get(dst, 0)) + self.rng.randint(
+            0, self.delay
+        )
         self.read[src] = max(self.read.get(src, 0), step)
         self.written[dst] = step
         self.reduced.discard(dst) if action == Action.COPY else self.reduced.add(dst)
@@ -108,7 +110,9 @@ def random_correct(
                 continue
             holder = rng.choice(holders)
             if rng.random() < 0.2:
-                later = [place for places, room in tasks for place in places if room >= count and not in_place]
+                later = [
+                    place for places, room in tasks for place in places if room >= count and not in_place
+                ]
                 detour = rng.choice(later) if later and rng.random() < 0.3 else slot(count)
                 clock.transfer(Action.COPY, holder, detour, count)
                 holder = detour

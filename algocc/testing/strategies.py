@@ -38,7 +38,9 @@ def collectives(draw: st.DrawFn, max_n: int = 4, *, max_chunks: int = 3) -> Coll
         row = st.lists(st.integers(0, 3), min_size=n, max_size=n)
         return all_to_all_v(n, counts=draw(st.lists(row, min_size=n, max_size=n)), chunks=chunks)
     if name == "send_recv":
-        return send_recv(n, pairs=draw(st.lists(st.tuples(ranks, ranks), min_size=1, max_size=n + 1)), chunks=chunks)
+        return send_recv(
+            n, pairs=draw(st.lists(st.tuples(ranks, ranks), min_size=1, max_size=n + 1)), chunks=chunks
+        )
     rooted = {"root": draw(ranks)} if name in ("broadcast", "reduce", "scatter", "gather") else {}
     return collective(name, n, chunks=chunks, **rooted)
 
@@ -64,7 +66,9 @@ def _randoms() -> st.SearchStrategy[random.Random]:
 
 
 @st.composite
-def schedules(draw: st.DrawFn, max_n: int = 4, *, in_place: bool = False, two_sided: bool | None = None) -> Schedule:
+def schedules(
+    draw: st.DrawFn, max_n: int = 4, *, in_place: bool = False, two_sided: bool | None = None
+) -> Schedule:
     """Correct schedules for random collectives, by `random_correct`.
 
     in_place: correct also where inputs share memory with outputs.

@@ -214,7 +214,7 @@ def summary(r: Report) -> str:
     >>> from algocc.schedules.ring import ring
     >>> print(summary(verify(ring(4))))
     ring: all_reduce on 4 ranks, 4 chunks, out of place
-      correct     yes, proved for every input, and for every interleaving of 4 lanes, 24 moves
+      correct     yes, proved for every input, and for every interleaving of 4 lanes, 16 moves
       steps       6, bound 2
       sent        3/2 of the vector by the busiest rank, bound 3/2: optimal
       received    3/2 of the vector by the busiest rank, bound 3/2: optimal

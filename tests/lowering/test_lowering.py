@@ -73,14 +73,20 @@ def test_lowering_is_deterministic(name: str) -> None:
 
 @pytest.mark.parametrize("n", range(1, 10))
 @pytest.mark.parametrize("in_place", [False, True])
-def test_a_ring_is_one_move_a_transfer_and_needs_no_scratch(n: int, in_place: bool) -> None:
-    s = catalog()["ring"](n)
-    p = lower(s, in_place=in_place)
-    transfers = 2 * n * (n - 1)
-    assert p.moves == (transfers if n > 1 else 1 - in_place)
+def test_a_ring_is_reduce_copy_send_and_needs_no_scratch(n: int, in_place: bool) -> None:
+    p = lower(catalog()["ring"](n), in_place=in_place)
+    # Each chunk is reduced n - 1 times; of its n - 1 copies, every other one is written by the Move before.
+    assert p.moves == (n * (n - 1 + (n - 1) // 2) if n > 1 else 1 - in_place)
     assert p.scratch == 0
-    # Each step but the first waits for the left neighbour, and for nobody else.
-    assert len(p.wait_counter) == max(0, transfers - n)
+    assert np.bincount(np.diff(p.dst_start), minlength=3)[2] == (n * (n // 2) if n > 1 else 0)
+
+
+@pytest.mark.parametrize("n", range(2, 10))
+@pytest.mark.parametrize("in_place", [False, True])
+def test_two_shot_is_one_move_a_chunk_that_reads_n_sources_and_writes_n_destinations(n: int, in_place: bool) -> None:
+    p = lower(catalog()["two_shot"](n), in_place=in_place)
+    assert p.moves == n and not len(p.wait_counter)
+    assert (np.diff(p.src_start) == n).all() and (np.diff(p.dst_start) == n).all()
 
 
 @pytest.mark.parametrize("n", range(2, 10))

@@ -27,7 +27,12 @@ from algocc.verifier.dataflow import (
     trace,
 )
 
-SAYS = {UNWRITTEN_SOURCE: "is read", UNWRITTEN_TARGET: "is reduced into", RACE: "is written twice", MISFIT: "is reduced with data"}
+SAYS = {
+    UNWRITTEN_SOURCE: "is read",
+    UNWRITTEN_TARGET: "is reduced into",
+    RACE: "is written twice",
+    MISFIT: "is reduced with data",
+}
 
 
 def verdict(s, *, in_place=False):
@@ -41,7 +46,9 @@ def verdict(s, *, in_place=False):
     trouble = None
     if len(t.trouble):
         kind, row, i = t.trouble[0].tolist()
-        side = (s.rank, s.buffer, s.chunk) if kind == UNWRITTEN_SOURCE else (s.peer, s.peer_buffer, s.peer_chunk)
+        side = (
+            (s.rank, s.buffer, s.chunk) if kind == UNWRITTEN_SOURCE else (s.peer, s.peer_buffer, s.peer_chunk)
+        )
         rank, buffer, chunk = (int(column[row]) for column in side)
         trouble = f"step {s.step[row]}, rank {rank}: {chunk_name(buffer, chunk + i)} {SAYS[kind]}"
     return failures, trouble, t, judge(s, places, t)
@@ -187,7 +194,9 @@ def test_one_value_that_two_outputs_want_to_be_different(first):
 
 def test_equal_wants_under_different_numbers():
     c = custom("equal", inputs=[2], outputs=[[[(0, 0), (0, 1)], [(0, 1), (0, 0)]]])
-    s = local(c, [("copy", "in", 0, "out", 0)], [("reduce", "in", 1, "out", 0)], [("copy", "out", 0, "out", 1)])
+    s = local(
+        c, [("copy", "in", 0, "out", 0)], [("reduce", "in", 1, "out", 0)], [("copy", "out", 0, "out", 1)]
+    )
     assert agree(s, False)
 
 
@@ -198,7 +207,9 @@ def test_only_chunks_of_one_length_can_be_reduced():
     assert agree(local(parts, [("copy", "in", 0, "out", 1)], whole), False)
     mixed = [("copy", "in", 0, "scratch", 0)], [("reduce", "in", 1, "scratch", 0)]
     assert not agree(local(parts, whole, *mixed), False)
-    assert verdict(local(parts, whole, *mixed))[1].startswith("step 2, rank 0: scratch[0] is reduced with data")
+    assert verdict(local(parts, whole, *mixed))[1].startswith(
+        "step 2, rank 0: scratch[0] is reduced with data"
+    )
     sizes = custom("sizes", inputs=[1, 1], outputs=[[[(0, 0)]], [[(1, 0)]]])
     s = Steps(sizes)
     with s.step():

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from algocc import reference
 from algocc.catalog import catalog
+from algocc.collective import custom
 from algocc.errors import ScheduleError, UsageError
 from algocc.lowering import lower
-from algocc.program import Program
+from algocc.program import Program, listing
 from algocc.steps import Steps
 from algocc.testing import program_mutations, schedules
 from algocc.verifier import verify_program
@@ -73,13 +74,23 @@ def test_broken_programs_are_caught_whenever_a_sampled_interleaving_goes_wrong(n
 
 
 def handshake() -> Program:
-    """Rank 1 reads what rank 0 wrote to its output, after a signal."""
-    s = Steps(catalog()["ring"](2).collective)
+    """Rank 1 adds what rank 0 wrote to its output, after a signal."""
+    s = Steps(custom("handshake", inputs=[1, 1], outputs=[[[(0, 0), (1, 0)]], [[(0, 0), (1, 0), (1, 0)]]]), load=False)
     with s.step():
-        s.reduce(src=1, dst=0, chunk=[0, 1])
+        s.copy(src=[0, 1], dst=[0, 1], chunk=0)
     with s.step():
-        s.copy(src=0, dst=1, chunk=[0, 1])
-    return lower(s.build())
+        s.reduce(src=1, dst=0, chunk=0)
+    with s.step():
+        s.reduce(src=0, dst=1, chunk=0, buffer="out")
+    p = lower(s.build())
+    assert listing(p).splitlines()[1:] == [
+        "rank 0 lane 0",
+        "  0: out[0] = in[0] + r1.in[0]; signal c0",
+        "rank 1 lane 1",
+        "  0: wait c0>=1; out[0] = in[0] + r0.out[0]",
+    ]
+    assert verify_program(p).correct
+    return p
 
 
 def test_a_missing_wait_is_a_race_that_names_both_moves() -> None:
