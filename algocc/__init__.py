@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from algocc.bounds import bound
-    from algocc.catalog import catalog, load
+    from algocc.catalog import algorithms, load
     from algocc.collective import COLLECTIVES, Collective, collective, custom
     from algocc.decorator import Algorithm, require, schedule
     from algocc.errors import AlgoccError, RunError, ScheduleError, UsageError
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "algocc.bounds": ("bound",),
-    "algocc.catalog": ("catalog", "load"),
+    "algocc.catalog": ("algorithms", "load"),
     "algocc.collective": ("COLLECTIVES", "Collective", "collective", "custom"),
     "algocc.decorator": ("Algorithm", "require", "schedule"),
     "algocc.errors": ("AlgoccError", "RunError", "ScheduleError", "UsageError"),
@@ -42,7 +42,7 @@ _WHERE = {name: module for module, names in _HOME.items() for name in names}
 __version__ = "0.1.0"
 __all__ = [
     "COLLECTIVES", "Algorithm", "AlgoccError", "Collective", "Failure", "Program", "Report", "RunError", "Schedule",
-    "ScheduleError", "Steps", "Transfer", "UsageError", "bound", "catalog", "collective", "custom", "listing", "load",
+    "ScheduleError", "Steps", "Transfer", "UsageError", "algorithms", "bound", "collective", "custom", "listing", "load",
     "lower", "require", "run", "schedule", "summary", "verify",
 ]  # fmt: skip
 

@@ -20,10 +20,10 @@ from algocc.table import Schedule
 
 
 @cache
-def catalog() -> dict[str, Algorithm]:
+def algorithms() -> dict[str, Algorithm]:
     """Every algorithm that ships with algocc, by name.
 
-    >>> catalog()["ring"].collective
+    >>> algorithms()["ring"].collective
     'all_reduce'
     """
     package = importlib.import_module("algocc.schedules")
@@ -51,7 +51,7 @@ def load(name: str) -> Algorithm:
         return _from_file(Path(name), "")
     if "/" in name or Path(name).suffix in (".json", ".txt", ".algo"):
         return _table(Path(name))
-    known = catalog()
+    known = algorithms()
     if name not in known:
         hint = near(name, known) or ", none is near"
         raise UsageError(

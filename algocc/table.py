@@ -7,10 +7,11 @@ a transfer whose peer is its own rank is local work and costs no message.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -180,6 +181,38 @@ class Schedule:
             raise ScheduleError(f"schedule {self.name}: {failures[0]}")
         return matched
 
+    def then(self, other: Schedule, *, as_: Collective | None = None) -> Schedule:
+        """`algocc.algebra.then`: this schedule, and the other on what it leaves."""
+        return _algebra("then", self, other, as_=as_)
+
+    def beside(self, *others: Schedule) -> Schedule:
+        """`algocc.algebra.beside`: all of them side by side, each on its own parts of every block."""
+        return _algebra("beside", self, *others)
+
+    def reversed(self, *, as_: Collective | None = None) -> Schedule:
+        """`algocc.algebra.reversed`: the same backwards, copies becoming reductions."""
+        return _algebra("reversed", self, as_=as_)
+
+    def relabel(self, perm: Sequence[int] | Array) -> Schedule:
+        """`algocc.algebra.relabel`: rank r plays the part of rank perm[r]."""
+        return _algebra("relabel", self, perm)
+
+    def refine(self, k: int) -> Schedule:
+        """`algocc.algebra.refine`: each chunk as k chunks."""
+        return _algebra("refine", self, k)
+
+    def pipelined(self, k: int, *, every: int | None = 1) -> Schedule:
+        """`algocc.algebra.pipelined`: k segments, each starting `every` steps after the one before."""
+        return _algebra("pipelined", self, k, every=every)
+
+    def instances(self, k: int) -> Schedule:
+        """`algocc.algebra.instances`: k copies side by side."""
+        return _algebra("instances", self, k)
+
+    def within(self, groups: Sequence[Sequence[int]] | Array, *, n: int | None = None) -> Schedule:
+        """`algocc.algebra.within`: the same in every group of ranks at once."""
+        return _algebra("within", self, groups, n=n)
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Schedule):
             return NotImplemented
@@ -194,6 +227,12 @@ class Schedule:
 
     def __repr__(self) -> str:
         return f"<Schedule {self.name}: {self.collective}, {len(self.step_start) - 1} steps, {len(self)} rows>"
+
+
+def _algebra(operation: str, *args: Any, **options: Any) -> Schedule:
+    """An operation of `algocc.algebra`. That module is built on this one, so it is loaded by name when asked for."""
+    made: Schedule = getattr(import_module("algocc.algebra"), operation)(*args, **options)
+    return made
 
 
 def match(s: Schedule) -> tuple[Schedule, list[Failure]]:

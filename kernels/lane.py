@@ -14,7 +14,7 @@ from algocc.kernels import layout as at
 def build(P: ModuleType, *, stamp: str) -> Callable[..., Any]:
     """The lane for the target whose primitives are P; `stamp` is the source it is built from."""
 
-    def lane(block, index):  # type: ignore[no-untyped-def]
+    def lane(block, index):
         """Run lane `index` of the program at `block`; 0, or why it stopped early as in `layout`."""
         P.built_from(stamp)
         tile, size = P.word(block, at.TILE), P.word(block, at.SIZE)

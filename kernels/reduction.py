@@ -25,7 +25,7 @@ def build(
     window = P.WINDOW // held_size
     truncates = op == "avg" and not scales
 
-    def reduction(operands, destinations, sources, length, records, ranks, final, partial):  # type: ignore[no-untyped-def]
+    def reduction(operands, destinations, sources, length, records, ranks, final, partial):
         """Reduce two sources or more.
 
         operands: the table of the addresses of destinations, then sources; length in elements.

@@ -14,7 +14,7 @@ from algocc.kernels import layout as at
 def build_serve(P: ModuleType, *, stamp: str) -> Callable[..., Any]:
     """The life of a worker; `stamp` is the source it is built from."""
 
-    def serve(block, index):  # type: ignore[no-untyped-def]
+    def serve(block, index):
         """Run lane `index` once a call until told to stop."""
         P.built_from(stamp)
         lines, workers = P.word(block, at.LINES), P.word(block, at.LANES) - 1
@@ -38,7 +38,7 @@ def build_serve(P: ModuleType, *, stamp: str) -> Callable[..., Any]:
 def build_call(P: ModuleType, *, stamp: str) -> Callable[..., Any]:
     """One call of all lanes; `stamp` is the source it is built from."""
 
-    def call(block):  # type: ignore[no-untyped-def]
+    def call(block):
         """Run every lane of the program at `block` once; the lanes report to their own memory."""
         P.built_from(stamp)
         lines, lanes = P.word(block, at.LINES), P.word(block, at.LANES)

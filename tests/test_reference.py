@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from algocc.collective import Buffer, all_gather, all_reduce, barrier, custom, exscan, reduce, reduce_scatter
 from algocc.errors import ScheduleError, UsageError
 from algocc.lowering import lower
-from algocc.program import Program
+from algocc.program import Program, listing
 from algocc.reference import (
     all_interleavings,
     execute,
@@ -194,20 +194,27 @@ def relay() -> Program:
     rank 1 lane 1
       0: wait c0>=1'; scratch[0] = r0.in[0] + in[0]; signal c1
     """
-    s = Steps(reduce(2), name="relay", load=False)
-    with s.step():
-        s.copy(src=0, dst=1, chunk=0, buffer="in")
-    with s.step():
-        s.reduce(src=1, dst=1, chunk=0, buffer="in")
-    with s.step():
-        s.copy(src=1, dst=0, chunk=0, to_buffer="out")
-    return lower(s.build())
+    columns = {
+        "lane_rank": [0, 1], "lane_start": [0, 1, 2],
+        "step": [1, 0], "origin": [-1, -1], "count": [1, 1], "like": [0, 0], "final": [0, 1],
+        "src_start": [0, 1, 3], "src_rank": [1, 0, 1], "src_buffer": [2, 0, 0], "src_chunk": [0, 0, 0], "src_first": [0, 1, 1],
+        "dst_start": [0, 1, 2], "dst_rank": [0, 1], "dst_buffer": [1, 2], "dst_chunk": [0, 0],
+        "wait_start": [0, 1, 2], "wait_counter": [1, 0], "wait_value": [1, 1], "wait_lag": [0, 1],
+        "signal_start": [0, 1, 2], "signal_counter": [0, 1],
+        "counter_writer": [0, 1], "counter_waiter": [1, 0], "counter_total": [1, 1],
+    }  # fmt: skip
+    arrays = {name: np.array(column) for name, column in columns.items()}
+    return Program("relay", reduce(2), in_place=False, scratch=1, origins=(), **arrays)
+
+
+def test_the_relay_is_what_it_says():
+    docstring = [line.strip() for line in relay.__doc__.splitlines()[2:] if line.strip()]
+    assert [line.strip() for line in listing(relay()).splitlines()[1:]] == docstring
 
 
 @pytest.mark.parametrize("item", range(2))
 def test_a_missing_wait_shows_in_some_interleaving(item):
     p = relay()
-    assert p.wait_lag.tolist() == [0, 1]
     assert len(all_interleavings(p, iterations=2)) == 1
     broken = _without(p, "wait", item, ("wait_counter", "wait_value", "wait_lag"))
     try:

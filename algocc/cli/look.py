@@ -10,7 +10,7 @@ import click
 
 import algocc
 from algocc import doctor, render, text
-from algocc.catalog import catalog
+from algocc.catalog import algorithms
 from algocc.cli import options, source
 from algocc.cli.output import aligned, say_json
 from algocc.collective import COLLECTIVES, canonical
@@ -23,7 +23,7 @@ from algocc.errors import UsageError
 @options.as_json
 def list_command(collective: str | None, as_json: bool) -> None:
     only = canonical(collective) if collective else None
-    found = [a for a in catalog().values() if only in (None, a.collective)]
+    found = [a for a in algorithms().values() if only in (None, a.collective)]
     found.sort(key=lambda a: (list(COLLECTIVES).index(a.collective), a.name))
     if as_json:
         say_json({"schedules": [_facts(a) for a in found]})

@@ -139,10 +139,10 @@ def _compact(s: Schedule, places: Layout, temporaries: Array, used: Array) -> tu
     return start, scratch, where
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def _liveness(
     step_start, action, rank, peer, buffer, chunk, peer_buffer, peer_chunk, count, start, alias, is_output, total
-):  # type: ignore[no-untyped-def]  # fmt: skip
+):  # fmt: skip
     """For each transferred chunk whether its source location is read no more (then GONE), or what it held is read no
     more (then DEAD); for each location its last write."""
     fate = np.zeros(total, np.int8)
@@ -175,11 +175,11 @@ def _liveness(
     return fate, last_write
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def _fuse(
     step_start, action, rank, peer, buffer, chunk, peer_buffer, peer_chunk, count,
     start, alias, is_output, of_input, fate, last_write, length, room, total, n,
-):  # type: ignore[no-untyped-def]  # fmt: skip
+):  # fmt: skip
     locations, inputs = len(alias), len(of_input)
     nodes = inputs + total
     outputs = 0
@@ -294,16 +294,16 @@ def _fuse(
     return st
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _finish(is_final, src_head, src_tail, src, nodes):  # type: ignore[no-untyped-def]
+@njit(cache=True, nogil=True)
+def _finish(is_final, src_head, src_tail, src, nodes):
     """What an output is a copy of, through other ranks and scratch, was complete before."""
     for node in range(nodes - 1, -1, -1):
         if is_final[node] and src_head[node] >= 0 and src_head[node] == src_tail[node]:
             is_final[src[src_head[node], 0]] = True
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _node(st, rank, like, row):  # type: ignore[no-untyped-def]
+@njit(cache=True, nogil=True)
+def _node(st, rank, like, row):
     """A new pending node, of the length of node `like`."""
     node = st.used[NODES]
     st.used[NODES] += 1
@@ -311,8 +311,8 @@ def _node(st, rank, like, row):  # type: ignore[no-untyped-def]
     return node
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _append(st, node, source):  # type: ignore[no-untyped-def]
+@njit(cache=True, nogil=True)
+def _append(st, node, source):
     """Let a pending node read one source more."""
     cell = st.used[SRCS]
     st.used[SRCS] += 1
@@ -328,8 +328,8 @@ def _append(st, node, source):  # type: ignore[no-untyped-def]
     st.reader_head[source] = cell
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _hold(st, place, node):  # type: ignore[no-untyped-def]
+@njit(cache=True, nogil=True)
+def _hold(st, place, node):
     """Make a node the content of a location."""
     if st.content[place] >= 0:
         st.refs[st.content[place]] -= 1
@@ -341,20 +341,20 @@ def _hold(st, place, node):  # type: ignore[no-untyped-def]
     st.holder_head[node] = cell
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _is_free(st, place):  # type: ignore[no-untyped-def]
+@njit(cache=True, nogil=True)
+def _is_free(st, place):
     """Whether no node lives at a location."""
     return st.resident[place] < 0 or st.home[st.resident[place]] != place
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _fits(st, node, place):  # type: ignore[no-untyped-def]
+@njit(cache=True, nogil=True)
+def _fits(st, node, place):
     """Whether a location has room for a node whatever the count: parts of a block may differ by one element."""
     return not len(st.length) or st.room[place] < 0 or st.room[place] == st.length[st.like[node]]
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _spot(st, node, place, step):  # type: ignore[no-untyped-def]
+@njit(cache=True, nogil=True)
+def _spot(st, node, place, step):
     """Where a pending node settles best: an output that holds it for good and is free, else `place`, else any
     location that holds it; a temporary if none has room."""
     if place >= 0 and not _fits(st, node, place):
@@ -371,8 +371,8 @@ def _spot(st, node, place, step):  # type: ignore[no-untyped-def]
     return place if place >= 0 else _temporary(st, node)
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _temporary(st, node):  # type: ignore[no-untyped-def]
+@njit(cache=True, nogil=True)
+def _temporary(st, node):
     """A new slot of scratch on the rank of a node."""
     turn = st.used[TEMPS]
     st.used[TEMPS] += 1
@@ -380,8 +380,8 @@ def _temporary(st, node):  # type: ignore[no-untyped-def]
     return len(st.content) + turn
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _emit(st, node, row, place):  # type: ignore[no-untyped-def]
+@njit(cache=True, nogil=True)
+def _emit(st, node, row, place):
     """The Move that writes a node to `place`: from its home if it has one, else from its sources."""
     move = st.used[MOVES]
     st.used[MOVES] += 1
@@ -403,8 +403,8 @@ def _emit(st, node, row, place):  # type: ignore[no-untyped-def]
     st.resident[place] = node
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _settle(st, node, place, step):  # type: ignore[no-untyped-def]
+@njit(cache=True, nogil=True)
+def _settle(st, node, place, step):
     """Give a node memory at `place`, or copy it there, after all Moves that still read what lives there.
 
     A stack of (node, place, next reader to see to); a node that would overwrite what one below it on the stack

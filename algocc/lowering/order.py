@@ -22,7 +22,7 @@ Array = NDArray[Any]
 class Ordered(NamedTuple):
     """Moves sorted by (lane, level), and what each depends on.
 
-    lane, level, count: of each Move.
+    lane, level, width: of each Move; its width is the number of its chunks.
     first: the chunk-sized Move that each begins with, an index into `moves`.
     moves: the chunk-sized Moves.
     before, after: pairs of Moves, `after` depending on `before`; each pair once, sorted.
@@ -32,7 +32,7 @@ class Ordered(NamedTuple):
 
     lane: Array
     level: Array
-    count: Array
+    width: Array
     first: Array
     moves: Moves
     before: Array
@@ -93,8 +93,8 @@ def distinct(x: Array) -> Array:
     return x[np.concatenate([[True], x[1:] != x[:-1]])] if len(x) else x
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _neighbours(start, place, flag, buffer, ahead, here, asked):  # type: ignore[no-untyped-def]
+@njit(cache=True, nogil=True)
+def _neighbours(start, place, flag, buffer, ahead, here, asked):
     """Whether every operand of Move `here[i]` is one chunk after that of Move `ahead[i]`, where asked."""
     out = np.zeros(len(ahead), np.bool_)
     for i in range(len(ahead)):
@@ -108,8 +108,8 @@ def _neighbours(start, place, flag, buffer, ahead, here, asked):  # type: ignore
     return out
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _depend(src_start, src, dst_start, dst, is_scratch):  # type: ignore[no-untyped-def]
+@njit(cache=True, nogil=True)
+def _depend(src_start, src, dst_start, dst, is_scratch):
     """Pairs (before, after) by location, which of them are reads, levels, and the pairs from one iteration to the next through scratch."""
     moves = len(src_start) - 1
     before = np.empty(2 * len(src) + len(dst), np.int32)

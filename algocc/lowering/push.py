@@ -48,8 +48,8 @@ def push(m: Moves) -> Moves:
     )
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _joined(src_start, src, dst_start, dst, rank):  # type: ignore[no-untyped-def]
+@njit(cache=True, nogil=True)
+def _joined(src_start, src, dst_start, dst, rank):
     """For each Move the one that takes over its writes, -1 if it stays."""
     moves = len(src_start) - 1
     into = np.full(moves, -1, np.int32)

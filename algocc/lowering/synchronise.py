@@ -78,7 +78,7 @@ def synchronise(s: Schedule, o: Ordered, *, lanes: int, in_place: bool) -> Progr
         step=np.where(known, s.step[row] if len(s) else 0, 0).astype(np.int32),
         origin=np.where(known, s.origin[row] if len(s) else -1, -1).astype(np.int16),
         origins=s.origins,
-        count=o.count,
+        count=o.width,
         like=moves.like[o.first],
         final=moves.final[o.first],
         src_start=sources,
@@ -109,8 +109,8 @@ def _ragged(start: Array, picked: Array) -> tuple[Array, Array]:
     return new, np.arange(new[-1]) + np.repeat(start[picked] - new[:-1], size)
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _records(key, value):  # type: ignore[no-untyped-def]
+@njit(cache=True, nogil=True)
+def _records(key, value):
     """Within each run of one key, the entries whose value exceeds all before it."""
     keep = np.zeros(len(key), np.bool_)
     best = -1
@@ -127,8 +127,8 @@ COLUMNS = 64
 NEVER = 2**31 - 1
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _reduce(order, lane, position, dep_start, before, reads, lanes):  # type: ignore[no-untyped-def]
+@njit(cache=True, nogil=True)
+def _reduce(order, lane, position, dep_start, before, reads, lanes):
     """What each lane knows of each other at the end, which of its Moves first knows anything, and which
     dependencies need a wait."""
     final_clock = np.zeros((lanes, lanes), np.int32)

@@ -85,20 +85,21 @@ def trace(s: Schedule, places: Layout, *, most: int = 20) -> Trace:
         number = int(c.input_start[rank]) * c.chunks
         size = int(c.inputs[rank]) * c.chunks
         value[places.alias[first : first + size]] = np.arange(number, number + size)
-    out = _trace(
+    writer, left, right, row, volume, rounds, messages, ports, trouble = _trace(
         s.step_start, s.action, s.rank, s.peer, s.buffer, s.chunk, s.peer_buffer, s.peer_chunk, s.count,
         places.start, places.alias, value, inputs, reductions, length, weight, s.n, most,
     )  # fmt: skip
-    sent, received, reduced = out[4]
-    unit = int(c.sizes[0]) if len(c.sizes) and not len(weight) else 1
-    return Trace(value, *out[:4], sent * unit, received * unit, reduced * unit, *out[5:])
+    sent, received, reduced = volume * (int(c.sizes[0]) if len(c.sizes) and not len(weight) else 1)
+    return Trace(
+        value, writer, left, right, row, sent, received, reduced, int(rounds), int(messages), int(ports), trouble
+    )
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def _trace(
     step_start, action, rank, peer, buffer, chunk, peer_buffer, peer_chunk, count,
     start, alias, value, inputs, reductions, length, weight, n, most,
-):  # type: ignore[no-untyped-def]  # fmt: skip
+):  # fmt: skip
     total = len(value)
     writer = np.full(total, -1, np.int32)
     left = np.empty(reductions, np.int32)
@@ -194,8 +195,8 @@ def _trace(
     return writer, left[:made], right[:made], row_of[:made], volume, rounds, messages, ports, trouble[:troubles]
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _ports(first, last, rank, peer, n):  # type: ignore[no-untyped-def]
+@njit(cache=True, nogil=True)
+def _ports(first, last, rank, peer, n):
     """Most distinct peers of one rank in one direction, among the messages of one step."""
     most = 0
     key = np.empty(last - first, np.int64)
@@ -252,16 +253,16 @@ def _has_repeats(set_start: Array, set_items: Array) -> bool:
     return bool(((np.diff(set_items[order]) == 0) & (np.diff(owner[order]) == 0)).any())
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _root(parent, v):  # type: ignore[no-untyped-def]
+@njit(cache=True, nogil=True)
+def _root(parent, v):
     while parent[v] != v:
         parent[v] = parent[parent[v]]
         v = parent[v]
     return v
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _judge(held, left, right, inputs, want, set_start, set_items, chunks, idempotent, repeated):  # type: ignore[no-untyped-def]
+@njit(cache=True, nogil=True)
+def _judge(held, left, right, inputs, want, set_start, set_items, chunks, idempotent, repeated):
     values = inputs + len(left)
     parent = np.arange(values).astype(np.int32)
     for i in range(len(left)):
@@ -334,7 +335,6 @@ def _judge(held, left, right, inputs, want, set_start, set_items, chunks, idempo
         sources = 0
         while sources < len(members) and members[sources] < inputs:
             sources += 1
-        reduced = len(members) - sources
         words = (sources + 63) // 64
         if len(last_of) < len(members):
             room = 2 * len(members)
@@ -391,8 +391,8 @@ def _judge(held, left, right, inputs, want, set_start, set_items, chunks, idempo
     return wrong, twice, sets_right, ordered, deepest
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _count(members, sources, left, right, inputs, local, counts):  # type: ignore[no-untyped-def]
+@njit(cache=True, nogil=True)
+def _count(members, sources, left, right, inputs, local, counts):
     """How often each value of a component holds each of its inputs."""
     for i in range(sources):
         counts[i] = 0
@@ -403,8 +403,8 @@ def _count(members, sources, left, right, inputs, local, counts):  # type: ignor
             counts[i, j] = min(counts[a, j] + counts[b, j], COUNT_CAP)
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _compare(items, part, chunks, parent, local, root, bits, counts, i):  # type: ignore[no-untyped-def]
+@njit(cache=True, nogil=True)
+def _compare(items, part, chunks, parent, local, root, bits, counts, i):
     """Whether a value is the wanted multiset, and whether it is at least the wanted set."""
     held = 0
     for w in range(len(bits)):

@@ -112,11 +112,11 @@ def verify_program(p: Program, *, idempotent: bool = False, most: int = 20) -> P
     return ProgramReport(*size, True, not len(races), deadlock_free, correct, outcome, failures[:most])
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def _play(
     lane_start, move_lane, count, src_start, src, dst_start, dst, wait_start, wait_counter, wait_value, wait_lag,
     signal_start, signal_counter, counter_waiter, counter_total, is_scratch, of_input, inputs, most,
-):  # type: ignore[no-untyped-def]  # fmt: skip
+):  # fmt: skip
     lanes = len(lane_start) - 1
     total = len(is_scratch)
     value = np.full(ITERATIONS * total, -1, np.int64)
@@ -245,8 +245,8 @@ def _play(
     return value, left[:made], right[:made], done, trouble[:troubles]
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _note(trouble, troubles, kind, move, place, other):  # type: ignore[no-untyped-def]
+@njit(cache=True, nogil=True)
+def _note(trouble, troubles, kind, move, place, other):
     """Add a row to `trouble` if there is room; the new number of rows."""
     if troubles == len(trouble):
         return troubles

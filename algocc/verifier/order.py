@@ -74,7 +74,8 @@ def held_values(c: Collective, places: Layout, t: Trace) -> Array:
     """The value number in each output chunk, counted through all ranks."""
     size = np.diff(c.output_start) * c.chunks
     at = np.repeat(places.start[:, 1] - c.output_start[:-1] * c.chunks, size) + np.arange(int(size.sum()))
-    return t.value[places.alias[at]]
+    values: Array = t.value[places.alias[at]]
+    return values
 
 
 def _one_tree_each(c: Collective, sets: Array, tree: Array) -> bool:
@@ -90,8 +91,8 @@ def _one_tree_each(c: Collective, sets: Array, tree: Array) -> bool:
     return True
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _number(left, right, leaf):  # type: ignore[no-untyped-def]
+@njit(cache=True, nogil=True)
+def _number(left, right, leaf):
     """A number for each value; equal for trees that are equal up to swapped operands, with leaves as labelled."""
     inputs = len(leaf)
     out = np.empty(inputs + len(left), np.int64)

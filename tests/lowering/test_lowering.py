@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from algocc import reference
-from algocc.catalog import catalog
+from algocc.catalog import algorithms
 from algocc.collective import all_reduce, all_to_all
 from algocc.errors import ScheduleError, UsageError
 from algocc.lowering import lower
@@ -21,7 +21,7 @@ from algocc.table import Schedule
 from algocc.testing import schedules
 from algocc.verifier import verify_program
 
-NAMES = sorted(catalog())
+NAMES = sorted(algorithms())
 
 
 def modes(s: Schedule) -> list[bool]:
@@ -50,7 +50,7 @@ def test_a_lowered_schedule_means_what_the_schedule_means(
 def test_every_algorithm_lowers_to_a_right_program(name: str) -> None:
     for n in (1, 2, 3, 5, 8):
         try:
-            s = catalog()[name](n)
+            s = algorithms()[name](n)
         except UsageError:
             continue
         for in_place in modes(s):
@@ -65,16 +65,16 @@ def test_every_algorithm_lowers_to_a_right_program(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_lowering_is_deterministic(name: str) -> None:
     try:
-        s = catalog()[name](4)
+        s = algorithms()[name](4)
     except UsageError:
-        s = catalog()[name](6)
+        s = algorithms()[name](6)
     assert columns(lower(s)) == columns(lower(s))
 
 
 @pytest.mark.parametrize("n", range(1, 10))
 @pytest.mark.parametrize("in_place", [False, True])
 def test_a_ring_is_reduce_copy_send_and_needs_no_scratch(n: int, in_place: bool) -> None:
-    p = lower(catalog()["ring"](n), in_place=in_place)
+    p = lower(algorithms()["ring"](n), in_place=in_place)
     # Each chunk is reduced n - 1 times; of its n - 1 copies, every other one is written by the Move before.
     assert p.moves == (n * (n - 1 + (n - 1) // 2) if n > 1 else 1 - in_place)
     assert p.scratch == 0
@@ -84,14 +84,14 @@ def test_a_ring_is_reduce_copy_send_and_needs_no_scratch(n: int, in_place: bool)
 @pytest.mark.parametrize("n", range(2, 10))
 @pytest.mark.parametrize("in_place", [False, True])
 def test_two_shot_is_one_move_a_chunk_that_reads_n_sources_and_writes_n_destinations(n: int, in_place: bool) -> None:
-    p = lower(catalog()["two_shot"](n), in_place=in_place)
+    p = lower(algorithms()["two_shot"](n), in_place=in_place)
     assert p.moves == n and not len(p.wait_counter)
     assert (np.diff(p.src_start) == n).all() and (np.diff(p.dst_start) == n).all()
 
 
 @pytest.mark.parametrize("n", range(2, 10))
 def test_one_shot_reads_each_source_once_and_writes_each_output_once(n: int) -> None:
-    p = lower(catalog()["one_shot"](n))
+    p = lower(algorithms()["one_shot"](n))
     assert p.moves == n
     assert (np.diff(p.src_start) == n).all() and (np.diff(p.dst_start) == 1).all()
     assert not len(p.wait_counter) and p.scratch == 0
@@ -118,7 +118,7 @@ def test_a_copy_within_a_rank_is_read_through() -> None:
 
 
 def test_an_exchange_in_place_puts_one_side_in_scratch() -> None:
-    s = catalog()["direct_all_to_all"](2)
+    s = algorithms()["direct_all_to_all"](2)
     p = lower(s, in_place=True)
     assert listing(p).splitlines()[1:] == [
         "rank 0 lane 0",
@@ -150,7 +150,7 @@ def test_what_nobody_needs_is_not_done() -> None:
         s.copy(src=0, dst=1, chunk=0, to=0, to_buffer="scratch")
     with s.step():
         s.reduce(src=[0, 1], dst=[1, 0], chunk=0)
-    assert lower(s.build()).moves == lower(catalog()["one_shot"](2)).moves == 2
+    assert lower(s.build()).moves == lower(algorithms()["one_shot"](2)).moves == 2
 
 
 def test_neighbouring_chunks_become_one_move() -> None:
@@ -167,7 +167,7 @@ def test_neighbouring_chunks_become_one_move() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_wait_is_needed_or_harmless_and_most_are_needed(name: str) -> None:
     """Dropping a wait must make a race, or leave a program that is still right; never pass a wrong one."""
-    s = catalog()[name](4)
+    s = algorithms()[name](4)
     rng = random.Random(name)
     p = lower(s)
     missed = 0
@@ -190,7 +190,7 @@ def _without_wait(p: Program, w: int) -> Program:
 
 
 def test_errors() -> None:
-    s = catalog()["ring"](3)
+    s = algorithms()["ring"](3)
     with pytest.raises(UsageError, match="lanes=0: a rank has at least 1 lane"):
         lower(s, lanes=0)
     peer = s.peer.copy()

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from algocc.catalog import catalog
+from algocc.catalog import algorithms
 from algocc.collective import custom
 from algocc.errors import UsageError
 from algocc.lowering import lower
@@ -89,7 +89,7 @@ def test_memory_that_is_shared_and_written():
 
 def test_in_place_lies_where_the_alias_says():
     """AllGather: the input is the rank's block of its output; equal pointers are refused but for rank 0."""
-    program = lower(catalog()["ring_all_gather"](4), in_place=True)
+    program = lower(algorithms()["ring_all_gather"](4), in_place=True)
     inputs, outputs = in_place_buffers(program.collective, 5, "int32")
     with Threads(program, count=5, dtype="int32") as threads:
         for rank, array in enumerate(inputs):
@@ -100,7 +100,7 @@ def test_in_place_lies_where_the_alias_says():
             UsageError, match="rank 1: this program works in place: its input must start at element 5 of"
         ):
             threads([out[:5] for out in outputs], outputs)
-    with Threads(lower(catalog()["ring_reduce_scatter"](3), in_place=True), count=2) as threads:
+    with Threads(lower(algorithms()["ring_reduce_scatter"](3), in_place=True), count=2) as threads:
         inputs, outputs = in_place_buffers(threads.program.collective, 2, "float32")
         assert all(np.shares_memory(inputs[r][2 * r : 2 * r + 2], outputs[r]) for r in range(3))
         with pytest.raises(UsageError, match="rank 0: this program works in place"):
@@ -119,7 +119,7 @@ def test_layouts_that_in_place_does_not_have():
 
 
 def test_no_array_where_there_is_nothing():
-    program = lower(catalog()["binomial_broadcast"](3, root=1))
+    program = lower(algorithms()["binomial_broadcast"](3, root=1))
     outputs = [np.zeros(4, np.int16) for _ in range(3)]
     with Threads(program, count=4, dtype="int16") as threads:
         threads([None, np.arange(4, dtype=np.int16), np.zeros(0, np.int16)], outputs)
@@ -142,7 +142,7 @@ def test_run_says_which_ranks_differ():
         run(program, [np.ones(4), np.ones(4, np.float32), np.ones(4), np.ones(4)])
     with pytest.raises(UsageError, match="3 inputs, wanted one for each of 4 ranks"):
         run(program, [np.ones(4)] * 3)
-    scatter = lower(catalog()["ring_reduce_scatter"](4))
+    scatter = lower(algorithms()["ring_reduce_scatter"](4))
     with pytest.raises(
         UsageError, match="the input of rank 0 has 73 elements, not a multiple of its 4 units: 1 left over"
     ):

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from algocc import testing
-from algocc.catalog import catalog
+from algocc.catalog import algorithms
 from algocc.collective import all_reduce
 from algocc.errors import AlgoccError, UsageError
 from algocc.kernels.operators import ELEMENTS, OPERATORS, refusal
@@ -19,7 +19,7 @@ from algocc.runtime import Threads, buffer_elements, count_wrong, expected, in_p
 from algocc.schedules.all_pairs import one_shot, two_shot
 from algocc.schedules.ring import ring
 
-ALGORITHMS = catalog()
+ALGORITHMS = algorithms()
 CANARY = 0x5A
 LINE = 64
 

@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from algocc import reference
-from algocc.catalog import catalog
+from algocc.catalog import algorithms
 from algocc.collective import custom
 from algocc.errors import ScheduleError, UsageError
 from algocc.lowering import lower
@@ -50,7 +50,7 @@ def test_a_program_is_called_right_only_if_every_interleaving_is(data: st.DataOb
 @pytest.mark.parametrize("name", ["ring", "recursive_doubling", "one_shot", "binomial_broadcast", "ring_all_gather"])
 @pytest.mark.parametrize("in_place", [False, True])
 def test_small_programs_are_right_in_every_interleaving(name: str, in_place: bool) -> None:
-    p = lower(catalog()[name](2), in_place=in_place)
+    p = lower(algorithms()[name](2), in_place=in_place)
     assert verify_program(p).correct
     assert truth(p, 200_000)
 
@@ -60,7 +60,7 @@ def test_broken_programs_are_caught_whenever_a_sampled_interleaving_goes_wrong(n
     from algocc.testing.mutate import mutated_program
 
     rng = random.Random(name)
-    p = lower(catalog()[name](4))
+    p = lower(algorithms()[name](4))
     caught = 0
     for _ in range(150):
         q = mutated_program(rng, p)
@@ -127,7 +127,7 @@ def test_a_wait_for_a_later_move_that_waits_back_is_a_deadlock_that_names_the_ci
 
 
 def test_scratch_used_again_without_a_wait_for_the_iteration_before_is_a_race() -> None:
-    p = lower(catalog()["recursive_doubling"](4), in_place=True)
+    p = lower(algorithms()["recursive_doubling"](4), in_place=True)
     assert p.scratch == 1 and verify_program(p).correct
     lagging = np.flatnonzero(p.wait_lag == 1)
     assert len(lagging)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 
 from algocc import reference
-from algocc.catalog import catalog
+from algocc.catalog import algorithms
 from algocc.collective import all_reduce
 from algocc.steps import Steps
 from algocc.table import Schedule, layout
@@ -54,9 +54,9 @@ def rotated(n: int) -> Schedule:
 def test_a_rotated_one_shot_leaves_ranks_with_different_bits() -> None:
     """[1e8, 1, -1e8, 1] in float32: rotated sums are 1, 0, 1, 0; in rank order every rank gets 1."""
     assert not verify(rotated(4), reduction_order=True).order.same_on_all_ranks  # type: ignore[union-attr]
-    assert verify(catalog()["one_shot"](4), reduction_order=True).order.same_on_all_ranks  # type: ignore[union-attr]
+    assert verify(algorithms()["one_shot"](4), reduction_order=True).order.same_on_all_ranks  # type: ignore[union-attr]
     x = np.array([1e8, 1, -1e8, 1], np.float32)
-    for s, wanted in ((rotated(4), [1, 0, 1, 0]), (catalog()["one_shot"](4), [1, 1, 1, 1])):
+    for s, wanted in ((rotated(4), [1, 0, 1, 0]), (algorithms()["one_shot"](4), [1, 1, 1, 1])):
         state = reference.execute(s, in_place=False, leaf=lambda rank, chunk: x[rank], combine=lambda a, b: a + b)
         assert [float(v) for v in state.outputs().values()] == wanted  # type: ignore[arg-type]
 
@@ -70,7 +70,7 @@ def test_a_rotated_one_shot_leaves_ranks_with_different_bits() -> None:
     ],
 )
 def test_expressions_read_as_people_write_them(name: str, text: str, everywhere: bool) -> None:
-    s = catalog()[name](4).matched()
+    s = algorithms()[name](4).matched()
     t = trace(s, layout(s))
     assert expression(s.collective, t, int(held_values(s.collective, layout(s), t)[0])) == text
     report = verify(s, reduction_order=True)
@@ -79,7 +79,7 @@ def test_expressions_read_as_people_write_them(name: str, text: str, everywhere:
 
 
 def test_swapped_operands_make_no_difference() -> None:
-    s = catalog()["recursive_doubling"](4)
+    s = algorithms()["recursive_doubling"](4)
     action = np.where(s.action == 2, 1, s.action)
     assert verify(replace(s, action=action), reduction_order=True).order.same_on_all_ranks  # type: ignore[union-attr]
 
@@ -92,7 +92,7 @@ def test_the_error_bound_is_the_textbook_one() -> None:
 def test_the_error_bound_holds_for_every_tree_of_a_sample() -> None:
     rng = np.random.default_rng(0)
     for name in ("ring", "recursive_doubling", "double_binary_tree"):
-        s = catalog()[name](8)
+        s = algorithms()[name](8)
         depth = verify(s, program=False).depth
         for _ in range(20):
             x = rng.standard_normal((8, 64)).astype(np.float32)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algocc.catalog import catalog
+from algocc.catalog import algorithms
 from algocc.collective import all_reduce, all_to_all_v, broadcast, custom
 from algocc.errors import UsageError
 from algocc.steps import Steps
@@ -22,7 +22,7 @@ def d(n: int) -> int:
 
 @given(st.integers(1, 40), st.booleans())
 def test_ring_all_reduce(n: int, in_place: bool) -> None:
-    r = verify(catalog()["ring"](n), in_place=in_place)
+    r = verify(algorithms()["ring"](n), in_place=in_place)
     assert r.correct and r.bandwidth_optimal and r.steps == 2 * (n - 1)
     assert r.transfers == 2 * n * (n - 1)
     assert r.sent_max == r.received_max == Fraction(2 * (n - 1), n)
@@ -33,27 +33,27 @@ def test_ring_all_reduce(n: int, in_place: bool) -> None:
 
 @pytest.mark.parametrize("n", [2, 4, 8, 16])
 def test_published_costs_for_powers_of_two(n: int) -> None:
-    r = verify(catalog()["recursive_doubling"](n))
+    r = verify(algorithms()["recursive_doubling"](n))
     assert (r.steps, r.sent_max, r.step_optimal) == (d(n), d(n), True)
     assert not r.needs_commutative
-    r = verify(catalog()["rabenseifner"](n))
+    r = verify(algorithms()["rabenseifner"](n))
     assert (r.steps, r.sent_max, r.bandwidth_optimal) == (2 * d(n), Fraction(2 * (n - 1), n), True)
-    r = verify(catalog()["binomial_broadcast"](n))
+    r = verify(algorithms()["binomial_broadcast"](n))
     assert (r.steps, r.sent_max, r.step_optimal) == (d(n), d(n), True)
     assert r.bandwidth_optimal == (n == 2)
-    r = verify(catalog()["binomial_scatter"](n))
+    r = verify(algorithms()["binomial_scatter"](n))
     assert r.step_optimal and r.bandwidth_optimal and r.sent_max == Fraction(n - 1, n)
 
 
 def test_the_unchunked_ring_sends_n_over_two_times_as_much() -> None:
     for n in range(2, 9):
-        whole, chunked = verify(catalog()["unchunked_ring"](n)), verify(catalog()["ring"](n))
+        whole, chunked = verify(algorithms()["unchunked_ring"](n)), verify(algorithms()["ring"](n))
         assert whole.correct and whole.sent_max == n - 1
         assert whole.sent_max / chunked.sent_max == Fraction(n, 2)
 
 
 def test_the_ports_of_a_schedule_set_its_bound_on_steps() -> None:
-    r = verify(catalog()["one_shot"](5))
+    r = verify(algorithms()["one_shot"](5))
     assert (r.ports, r.steps, r.step_optimal) == (4, 1, True)
 
 
@@ -132,7 +132,7 @@ def test_form_failures_are_reported_not_raised() -> None:
 
 
 def test_the_empty_schedule_is_wrong_for_everything_but_one_rank() -> None:
-    for name, algorithm in catalog().items():
+    for name, algorithm in algorithms().items():
         try:
             c = algorithm(4).collective
         except UsageError:
@@ -142,7 +142,7 @@ def test_the_empty_schedule_is_wrong_for_everything_but_one_rank() -> None:
 
 
 def test_swapped_destinations_in_an_all_to_all_are_caught() -> None:
-    s = catalog()["direct_all_to_all"](4)
+    s = algorithms()["direct_all_to_all"](4)
     place = s.peer_chunk.copy()
     rows = np.flatnonzero((s.rank == 2) & (s.peer != 2))[:2]
     peer = s.peer.copy()
@@ -186,11 +186,11 @@ def test_volumes_of_all_to_all_v_count_elements() -> None:
 
 
 def test_unusable_requests() -> None:
-    s = catalog()["ring"](2)
+    s = algorithms()["ring"](2)
     with pytest.raises(UsageError, match="unknown operator 'summ'; did you mean sum"):
         verify(s, op="summ")
     with pytest.raises(UsageError, match="send_recv has no in-place form"):
-        verify(catalog()["shift"](3) if "shift" in catalog() else _shift(3), in_place=True)
+        verify(algorithms()["shift"](3) if "shift" in algorithms() else _shift(3), in_place=True)
 
 
 def _shift(n: int):  # type: ignore[no-untyped-def]

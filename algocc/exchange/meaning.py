@@ -1,0 +1,75 @@
+"""What a file claims to do: from its collective's name and its chunk counts to a Collective."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from algocc.collective import COLLECTIVES as BUILT_IN
+from algocc.collective import Collective, collective
+from algocc.exchange.msccl_types import COLLECTIVES
+from algocc.exchange.place import Notes, Place
+
+
+class Traffic(NamedTuple):
+    """Which ranks send, which receive, and who sends to whom."""
+
+    senders: set[int]
+    receivers: set[int]
+    pairs: list[tuple[int, int]]
+
+
+def meaning(
+    coll: str, chunks: Sequence[tuple[int, int]], traffic: Traffic, at: Place, notes: Notes, *, loop: int | None = None
+) -> Collective:
+    """The collective that `coll` names for ranks with these (input, output) chunks.
+
+    loop: chunks of the whole vector, where the file says so.
+
+    Raises UsageError for counts that are not those of the collective. A count of 0 is taken as in place.
+    """
+    n, name = len(chunks), COLLECTIVES[coll]
+    c = _unit(name, coll, n, traffic, at, notes)
+    per_block = _parts(c, chunks, loop, at)
+    c = c.cut(per_block)
+    for rank, (i, o) in enumerate(chunks):
+        for found, blocks, what in ((i, c.inputs, "i_chunks"), (o, c.outputs, "o_chunks")):
+            want = int(blocks[rank]) * per_block
+            if found not in (want, 0) and not (want == 0 and found <= c.vector * per_block):
+                at.refuse(
+                    f"gpu {rank} has {what}={found}",
+                    wanted=f"{want} for {coll} of {n} ranks and {per_block} chunks a block, or 0",
+                )
+    return c
+
+
+def _unit(name: str, coll: str, n: int, traffic: Traffic, at: Place, notes: Notes) -> Collective:
+    """The collective with one chunk a block; a root is not in the file, so who sends and receives must tell."""
+    if name in ("broadcast", "scatter", "reduce", "gather"):
+        others = traffic.receivers if name in ("broadcast", "scatter") else traffic.senders
+        roots = sorted(set(range(n)) - others)
+        root = roots[0] if roots else 0
+        sure = "" if len(roots) == 1 else ", though the messages do not tell it"
+        notes.add(at, f"the root of {coll} is not in the file: taken as rank {root}{sure}")
+        return collective(name, n, root=root)
+    if name == "send_recv":
+        pairs = sorted(set(traffic.pairs))
+        notes.add(at, f"who sends to whom in {coll} is not in the file: taken from the messages, {pairs}")
+        return collective(name, n, pairs=pairs)
+    if coll == "alltoallv":
+        notes.add(at, "the counts of alltoallv are not in the file: checked for equal counts")
+    assert name in BUILT_IN
+    return collective(name, n)
+
+
+def _parts(c: Collective, chunks: Sequence[tuple[int, int]], loop: int | None, at: Place) -> int:
+    """Chunks of each block, from the largest buffer that the collective has."""
+    if loop is not None:
+        if loop % c.vector:
+            at.refuse(f"nchunksperloop={loop}", wanted=f"a multiple of {c.vector}, the blocks of {c.name} on {c.n} ranks")
+        return loop // c.vector
+    found = max(max(pair) for pair in chunks)
+    blocks = max(int(c.inputs.max()), int(c.outputs.max()))
+    if found % blocks or not found:
+        at.refuse(f"buffers of {found} chunks", wanted=f"a multiple of {blocks}, the blocks of {c.name} on {c.n} ranks")
+    return found // blocks

@@ -1,0 +1,112 @@
+"""What both formats become: lanes of tasks, and edges that say which task waits for which."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from algocc.exchange.place import Place
+
+Cell = tuple[int, int, int]
+"""(rank, buffer, first chunk), buffers as in `Buffer`."""
+
+
+class Message(NamedTuple):
+    """Chunks that a task puts into another rank's memory."""
+
+    src: int
+    dst: int
+    count: int
+    round: int
+
+
+@dataclass(slots=True)
+class Task:
+    """One thing that a lane does: `dsts ← reduce(srcs)`, or nothing.
+
+    count: chunks it handles, chunk i of them being first + i of every operand.
+    step: the file's number for it.
+    place: where the file says so.
+    message: what goes to another rank with it.
+    """
+
+    srcs: list[Cell]
+    dsts: list[Cell]
+    count: int
+    step: int
+    place: Place
+    message: Message | None = None
+
+
+class Edge(NamedTuple):
+    """Task `after` waits for task `before`.
+
+    credit: it waits for room, not for data.
+    """
+
+    before: int
+    after: int
+    credit: bool = False
+
+
+@dataclass
+class Work:
+    """A file as tasks.
+
+    lane_rank: the rank of each lane, ascending.
+    lanes: the tasks of each lane, in order, as indices into `tasks`.
+    scratch: chunks of scratch on each rank, slots of connections included.
+    faults: what no run could mend, as (rank, found, wanted, place): the tasks are not a whole Program then.
+    ambiguous: faults in spite of which the tasks are whole, in one of several orders.
+    """
+
+    lane_rank: list[int] = field(default_factory=list)
+    lanes: list[list[int]] = field(default_factory=list)
+    tasks: list[Task] = field(default_factory=list)
+    edges: list[Edge] = field(default_factory=list)
+    scratch: int = 0
+    faults: list[tuple[int, str, str, Place]] = field(default_factory=list)
+    ambiguous: list[tuple[int, str, str, Place]] = field(default_factory=list)
+
+    def lane(self, rank: int) -> list[int]:
+        """A new lane of a rank, after all others."""
+        self.lane_rank.append(rank)
+        self.lanes.append([])
+        return self.lanes[-1]
+
+    def add(self, lane: list[int], task: Task) -> int:
+        """Put a task at the end of a lane; its index."""
+        self.tasks.append(task)
+        lane.append(len(self.tasks) - 1)
+        return len(self.tasks) - 1
+
+    def before(self) -> list[list[int]]:
+        """For each task, the tasks it comes after: the one before it in its lane, and those it waits for."""
+        out: list[list[int]] = [[] for _ in self.tasks]
+        for lane in self.lanes:
+            for a, b in zip(lane, lane[1:], strict=False):
+                out[b].append(a)
+        for e in self.edges:
+            out[e.after].append(e.before)
+        return out
+
+
+def topological(work: Work) -> list[int]:
+    """The tasks in an order in which they can run; fewer than all if some wait in a circle."""
+    before = work.before()
+    left = [len(b) for b in before]
+    after: list[list[int]] = [[] for _ in work.tasks]
+    for b, waits in enumerate(before):
+        for a in waits:
+            after[a].append(b)
+    ready = deque(t for t, k in enumerate(left) if not k)
+    order = []
+    while ready:
+        t = ready.popleft()
+        order.append(t)
+        for b in after[t]:
+            left[b] -= 1
+            if not left[b]:
+                ready.append(b)
+    return order

@@ -1,0 +1,96 @@
+"""What the tasks compute, in one order: which contributions each chunk holds, and in which order they were added."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from algocc.collective import Buffer, Collective
+from algocc.exchange.memory import Memory
+from algocc.exchange.tasks import Cell, Task, Work
+
+NOTHING = -1
+MOST_VALUES = 20_000
+"""Reductions behind one value beyond which its contributions are not counted out."""
+
+
+@dataclass
+class Values:
+    """Values by number: first the input chunks of all ranks, then reductions of two.
+
+    operands: of each reduction, the two values. Addition commutes, so a + b and b + a are one value.
+    weight: contributions in each value, with multiplicity. like: an input chunk of the same length.
+    held: what each cell of memory holds at the end. writer: the task that wrote it.
+    read, made: for each task, and each chunk of it, the values it read and the one it made.
+    unwritten: reads of what nobody wrote, as (task, cell).
+    """
+
+    inputs: int
+    weight: list[int]
+    like: list[int]
+    operands: list[tuple[int, int]] = field(default_factory=list)
+    held: dict[Cell, int] = field(default_factory=dict)
+    writer: dict[Cell, int] = field(default_factory=dict)
+    read: list[list[tuple[int, ...]]] = field(default_factory=list)
+    made: list[list[int]] = field(default_factory=list)
+    _known: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    def reduce(self, a: int, b: int) -> int:
+        """The value a + b; nothing if either is."""
+        if a == NOTHING or b == NOTHING:
+            return NOTHING
+        key = (a, b) if a < b else (b, a)
+        if key not in self._known:
+            self._known[key] = len(self.weight)
+            self.operands.append(key)
+            self.weight.append(self.weight[a] + self.weight[b])
+            self.like.append(self.like[a])
+        return self._known[key]
+
+    def contributions(self, value: int) -> Counter[int] | None:
+        """How often each input chunk is in a value; None if that takes too long to count out."""
+        uses: Counter[int] = Counter()
+        todo = Counter({value: 1})
+        looked = 0
+        while todo:
+            v = max(todo)  # operands are older than what they make
+            k = todo.pop(v)
+            if v < self.inputs:
+                uses[v] += k
+                continue
+            looked += 1
+            if looked > MOST_VALUES:
+                return None
+            for o in self.operands[v - self.inputs]:
+                todo[o] += k
+        return uses
+
+
+def play(work: Work, order: list[int], c: Collective, memory: Memory) -> Values:
+    """The values of all tasks of `order`, run one after the other."""
+    inputs = int(c.inputs.sum()) * c.chunks
+    values = Values(inputs, [1] * inputs, list(range(inputs)))
+    values.read = [[] for _ in work.tasks]
+    values.made = [[] for _ in work.tasks]
+    for rank in range(c.n):
+        first = int(c.input_start[rank]) * c.chunks
+        for chunk in range(int(c.inputs[rank]) * c.chunks):
+            values.held[memory.cell(rank, Buffer.INPUT, chunk)] = first + chunk
+    for t in order:
+        _run(t, work.tasks[t], values)
+    return values
+
+
+def _run(t: int, task: Task, values: Values) -> None:
+    for i in range(task.count):
+        read = tuple(values.held.get((r, b, chunk + i), NOTHING) for r, b, chunk in task.srcs)
+        if not read:
+            return
+        made = read[0]
+        for v in read[1:]:
+            made = values.reduce(made, v)
+        values.read[t].append(read)
+        values.made[t].append(made)
+        for r, b, chunk in task.dsts:
+            values.held[r, b, chunk + i] = made
+            values.writer[r, b, chunk + i] = t

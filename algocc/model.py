@@ -1,0 +1,344 @@
+"""How long a schedule takes in the α-β-γ model, exactly, and which of several is fastest for which sizes.
+
+A step is a synchronous round. A rank pays, for a full vector of m bytes,
+
+    α     once, if it sends or receives anything in the step (see `Machine.startup`)
+    β·x   x: what its busiest port sends or receives in the step, as a fraction of m; the two directions overlap
+    γ·y   y: what it reduces in the step, as a fraction of m
+
+and the step lasts as long as its busiest rank. So the time of a schedule is a line in m,
+
+    time(m) = α·startups + m · Σ over steps, max over ranks (β·x + γ·y),
+
+and with exact α, β and γ every time, and every size at which two schedules take equally long, is a Fraction. A step
+in which no message is sent costs no α; copies within a rank are free. A message is taken to be divisible without end:
+elements that do not divide evenly are left out.
+
+Hockney, "The communication challenge for MPP: Intel Paragon and Meiko CS-2", Parallel Computing 1994 (α and β);
+Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", IJHPCA 2005 (γ, and
+the closed forms of most algorithms here).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from heapq import heapify, heapreplace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from algocc.errors import UsageError
+from algocc.table import Schedule, layout
+
+Array = NDArray[Any]
+
+BLOCK = 1 << 22
+"""Entries (step, rank) that are looked at together."""
+
+STARTUPS = ("step", "message")
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a message and a reduction cost, all exact.
+
+    alpha: seconds to start.
+    beta: seconds for a byte that a port sends or receives.
+    gamma: seconds for a byte reduced.
+    ports: messages to distinct peers that a rank sends, and receives, at the same time.
+    startup: "step" counts α once for each step of a rank, however many peers it has there; "message" counts it for
+        every message that a port handles after another, so ports is then a limit on startups as well. The two are the
+        same for schedules in which a rank has at most `ports` peers a step.
+
+    Raises UsageError for a value out of range.
+    """
+
+    alpha: Fraction = Fraction(5, 10**6)
+    beta: Fraction = Fraction(1, 25 * 10**9)
+    gamma: Fraction = Fraction(1, 100 * 10**9)
+    ports: int = 1
+    startup: str = "step"
+
+    def __post_init__(self) -> None:
+        for name in ("alpha", "beta", "gamma"):
+            if getattr(self, name) < 0:
+                raise UsageError(f"machine: {name}={getattr(self, name)}, wanted 0 or more seconds")
+        if self.ports < 1:
+            raise UsageError(f"machine: ports={self.ports}, wanted 1 or more")
+        if self.startup not in STARTUPS:
+            raise UsageError(f"machine: startup={self.startup!r}, wanted {' or '.join(STARTUPS)}")
+
+
+PRESETS: Mapping[str, Machine] = {
+    "nvlink": Machine(Fraction(34, 10**7), Fraction(1, 450 * 10**9), Fraction(3, 3350 * 10**9)),
+    "ib": Machine(Fraction(14, 10**6), Fraction(1, 50 * 10**9), Fraction(3, 3350 * 10**9)),
+    "ethernet": Machine(Fraction(30, 10**6), Fraction(8, 25 * 10**9), Fraction(1, 10 * 10**9)),
+    "shm": Machine(Fraction(1, 10**6), Fraction(1, 10 * 10**9), Fraction(1, 10 * 10**9)),
+}
+"""Round numbers to begin with; docs/compare.md says where each is from. Measured ones are better."""
+
+
+class Line(NamedTuple):
+    """A time in seconds as a function of m in bytes: fixed + slope · m.
+
+    >>> Line(Fraction(2), Fraction(1, 2)).at(6)
+    Fraction(5, 1)
+    """
+
+    fixed: Fraction
+    slope: Fraction
+
+    def at(self, m: Fraction | int) -> Fraction:
+        """Seconds for m bytes."""
+        return self.fixed + self.slope * m
+
+
+class Round(NamedTuple):
+    """Steps that cost the same: how many, and the (x, y) of the ranks that may be the busiest, x falling, y rising."""
+
+    times: int
+    loads: tuple[tuple[Fraction, Fraction], ...]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a schedule costs on so many ports, before α, β and γ are known.
+
+    startups: times that α is paid.
+    rounds: its steps, those of equal loads together, the most frequent first.
+
+    >>> from algocc.schedules.ring import ring
+    >>> c = cost(ring(4))
+    >>> print(c)
+    6 α + m (3/2 β + 3/4 γ)
+    >>> c.line(Machine(Fraction(1), Fraction(2), Fraction(4))).at(10)
+    Fraction(66, 1)
+    """
+
+    startups: int
+    rounds: tuple[Round, ...]
+    ports: int
+    startup: str
+
+    @property
+    def coefficients(self) -> tuple[Fraction, Fraction] | None:
+        """The factors of m β and m γ, or None if which rank is the busiest depends on β and γ.
+
+        >>> from algocc.schedules.trees import binary_tree
+        >>> cost(binary_tree(8)).coefficients is None
+        True
+        """
+        if any(len(r.loads) > 1 for r in self.rounds):
+            return None
+        x = sum((r.times * r.loads[0][0] for r in self.rounds), Fraction(0))
+        return x, sum((r.times * r.loads[0][1] for r in self.rounds), Fraction(0))
+
+    def line(self, machine: Machine) -> Line:
+        """The time on a machine; raises UsageError if its ports or startup are not those that were counted."""
+        if (machine.ports, machine.startup) != (self.ports, self.startup):
+            raise UsageError(
+                f"this cost is for ports={self.ports}, startup={self.startup!r}, the machine has "
+                f"ports={machine.ports}, startup={machine.startup!r}: count again with cost(s, ports=…, startup=…)"
+            )
+        slope = Fraction(0)
+        for times, loads in self.rounds:
+            slope += times * max(machine.beta * x + machine.gamma * y for x, y in loads)
+        return Line(self.startups * machine.alpha, slope)
+
+    def __str__(self) -> str:
+        x, y = Fraction(0), Fraction(0)
+        busiest = []
+        for times, loads in self.rounds:
+            if len(loads) == 1:
+                x, y = x + times * loads[0][0], y + times * loads[0][1]
+            else:
+                busiest.append(f"{times} max({', '.join(_sum(*load) for load in loads)})")
+        volume = " + ".join(([_sum(x, y)] if x or y else []) + busiest)
+        return f"{self.startups} α" + (f" + m ({volume})" if volume else "")
+
+
+def _sum(x: Fraction, y: Fraction) -> str:
+    return " + ".join(f"{share} {name}" for share, name in ((x, "β"), (y, "γ")) if share) or "0"
+
+
+def cost(s: Schedule, *, ports: int = 1, startup: str = "step") -> Cost:
+    """Count what a schedule of good form costs.
+
+    ports: all messages from one rank to another in a step share a port; a rank with more peers than ports gives the
+        longest message to the port with least to do, and so on.
+
+    Raises UsageError for ports below 1 or an unknown startup, ScheduleError for a send without its receive.
+
+    >>> from algocc.schedules.all_pairs import two_shot
+    >>> print(cost(two_shot(4)), "|", cost(two_shot(4), ports=3), "|", cost(two_shot(4), startup="message"))
+    2 α + m (3/2 β + 3/4 γ) | 2 α + m (1/2 β + 3/4 γ) | 6 α + m (3/2 β + 3/4 γ)
+    """
+    Machine(ports=ports, startup=startup)
+    s = s.matched()
+    volume = _volumes(s)
+    whole = max(1, s.collective.vector * s.collective.chunks)
+    steps = len(s.step_start) - 1
+    at_once = max(1, BLOCK // s.n)
+    startups = 0
+    counted: dict[tuple[tuple[int, int], ...], int] = {}
+    for first in range(0, steps, at_once):
+        last = min(steps, first + at_once)
+        startups_here, moved, reduced = _loads(s, volume, first, last, ports, startup)
+        startups += startups_here
+        for loads, times in _busiest(moved, reduced):
+            counted[loads] = counted.get(loads, 0) + times
+    rounds = [
+        Round(times, tuple((Fraction(x, whole), Fraction(y, whole)) for x, y in loads))
+        for loads, times in sorted(counted.items(), key=lambda item: (-item[1], item[0]))
+        if loads != ((0, 0),)
+    ]
+    return Cost(startups, tuple(rounds), ports, startup)
+
+
+def _volumes(s: Schedule) -> Array:
+    """What each row moves, in units of 1/chunks of a block of size 1."""
+    c = s.collective
+    if (c.sizes == c.sizes[:1]).all():
+        return s.count * np.int64(c.sizes[0] if len(c.sizes) else 1)
+    places = layout(s)
+    held = np.zeros(places.total, np.int64)  # the size of what is in each location now
+    for rank in range(s.n):
+        sizes = np.repeat(c.sizes[c.input_start[rank] : c.input_start[rank + 1]], c.chunks)
+        held[places.start[rank, 0] :][: len(sizes)] = sizes
+    source = places.start[s.rank, s.buffer] + s.chunk
+    target = places.start[s.peer, s.peer_buffer] + s.peer_chunk
+    volume = np.zeros(len(s), np.int64)
+    for first, last in zip(s.step_start[:-1].tolist(), s.step_start[1:].tolist(), strict=True):
+        if first == last:
+            continue
+        count = s.count[first:last].astype(np.int64)
+        begin = np.cumsum(count) - count
+        nth = np.arange(int(count.sum())) - np.repeat(begin, count)
+        sizes = held[np.repeat(source[first:last], count) + nth]
+        volume[first:last] = np.add.reduceat(sizes, begin)
+        held[np.repeat(target[first:last], count) + nth] = sizes
+    return volume
+
+
+def _loads(
+    s: Schedule, volume: Array, first: int, last: int, ports: int, startup: str
+) -> tuple[int, Array, Array]:
+    """Startups of some steps, and what the busiest port moves and a rank reduces; both of shape (last - first, n)."""
+    rows = slice(int(s.step_start[first]), int(s.step_start[last]))
+    shape = (last - first, s.n)
+    step, src, dst, volume = s.step[rows].astype(np.int64) - first, s.rank[rows], s.peer[rows], volume[rows]
+    away, reduces = src != dst, s.action[rows] != 0
+    reduced = _totals(step[reduces] * s.n + dst[reduces], volume[reduces], shape)
+    step, src, dst, volume = step[away], src[away], dst[away], volume[away]
+    moved = np.zeros(shape, np.int64)
+    turns = np.zeros(last - first, np.int64)
+    turns[step] = 1
+    for rank, peer in ((src, dst), (dst, src)):
+        if ports == 1 and startup == "step":
+            busiest = _totals(step * s.n + rank, volume, shape)
+        else:
+            busiest, most = _on_ports(step * s.n + rank, peer, volume, s.n, shape, ports)
+            if startup == "message":
+                turns = np.maximum(turns, -(-most // ports))
+        moved = np.maximum(moved, busiest)
+    return int(turns.sum()), moved, reduced
+
+
+def _totals(key: Array, volume: Array, shape: tuple[int, int]) -> Array:
+    """The sum of the volumes of each key; float64 holds them exactly up to 2^53."""
+    return np.bincount(key, volume, minlength=shape[0] * shape[1]).astype(np.int64).reshape(shape)
+
+
+def _on_ports(
+    key: Array, peer: Array, volume: Array, n: int, shape: tuple[int, int], ports: int
+) -> tuple[Array, Array]:
+    """What the busiest port of each (step, rank) moves one way, and the most peers that a rank has in each step."""
+    pairs, which = np.unique(key * n + peer, return_inverse=True)
+    message = np.bincount(which, volume, minlength=len(pairs)).astype(np.int64)
+    busiest, most = np.zeros(shape[0] * shape[1], np.int64), np.zeros(shape[0], np.int64)
+    if not len(pairs):
+        return busiest.reshape(shape), most
+    owner, begin, peers = np.unique(pairs // n, return_index=True, return_counts=True)
+    largest, total = np.maximum.reduceat(message, begin), np.add.reduceat(message, begin)
+    level = largest * peers == total
+    busiest[owner] = np.where(peers <= ports, largest, -(-peers // ports) * largest)
+    for i in np.flatnonzero(~level & (peers > ports)).tolist():
+        busiest[owner[i]] = _longest_first(message[begin[i] : begin[i] + peers[i]].tolist(), ports)
+    np.maximum.at(most, owner // n, peers)
+    return busiest.reshape(shape), most
+
+
+def _longest_first(messages: list[int], ports: int) -> int:
+    """What the busiest port gets if the longest message always goes to the port with least to do.
+
+    >>> _longest_first([5, 4, 3, 3, 3], 2)
+    10
+    """
+    load = [0] * ports
+    heapify(load)
+    for message in sorted(messages, reverse=True):
+        heapreplace(load, load[0] + message)
+    return max(load)
+
+
+def _busiest(moved: Array, reduced: Array) -> Iterator[tuple[tuple[tuple[int, int], ...], int]]:
+    """Per step, the loads (x, y) that no other rank exceeds in both; equal ones counted together where that is fast."""
+    top = moved.max(axis=1)
+    with_it = np.where(moved == top[:, None], reduced, -1).max(axis=1)
+    one = with_it == reduced.max(axis=1)
+    pairs, times = np.unique(np.stack([top[one], with_it[one]], axis=1), axis=0, return_counts=True)
+    for (x, y), k in zip(pairs.tolist(), times.tolist(), strict=True):
+        yield ((x, y),), k
+    for step in np.flatnonzero(~one).tolist():
+        order = np.lexsort((reduced[step], moved[step]))[::-1]
+        x, y = moved[step][order], reduced[step][order]
+        keep = np.append(True, y[1:] > np.maximum.accumulate(y)[:-1])
+        yield tuple(zip(x[keep].tolist(), y[keep].tolist(), strict=True)), 1
+
+
+class Segment(NamedTuple):
+    """Sizes from `first` to `last` bytes, None for no end, for which these are fastest, all equally."""
+
+    first: Fraction
+    last: Fraction | None
+    names: tuple[str, ...]
+
+
+def envelope(lines: Mapping[str, Line]) -> list[Segment]:
+    """Which of the lines is lowest from which size to which, for every m ≥ 0, exactly.
+
+    >>> def line(fixed, slope): return Line(Fraction(fixed), Fraction(slope))
+    >>> for s in envelope({"tree": line(3, 3), "ring": line(14, 2), "slow": line(15, 2), "flat": line(14, 2)}):
+    ...     print(s.first, s.last, *s.names)
+    0 11 tree
+    11 None ring flat
+    """
+    found: list[Segment] = []
+    at, now = Fraction(0), min(lines.values(), default=None)
+    while now is not None:
+        after, ahead = None, None
+        for line in sorted(set(lines.values())):
+            meet = crossover(now, line) if line.slope < now.slope else None
+            if meet is not None and (
+                after is None or meet < after or (meet == after and ahead and line.slope < ahead.slope)
+            ):
+                after, ahead = meet, line
+        if after != at:
+            found.append(Segment(at, after, tuple(name for name, line in lines.items() if line == now)))
+        at, now = after or at, ahead
+    return found
+
+
+def crossover(a: Line, b: Line) -> Fraction | None:
+    """The size m ≥ 0 at which two lines meet; None if they do not, or are the same.
+
+    >>> crossover(Line(Fraction(6), Fraction(1)), Line(Fraction(2), Fraction(3)))
+    Fraction(2, 1)
+    """
+    if a.slope == b.slope:
+        return None
+    meet = (b.fixed - a.fixed) / (a.slope - b.slope)
+    return meet if meet >= 0 else None
