@@ -133,7 +133,7 @@ def build(algorithm: Algorithm | str, n: int, /, **params: Any) -> Schedule:
     algorithm = load(algorithm) if isinstance(algorithm, str) else algorithm
     try:
         return algorithm(n, **params)
-    except AlgoccError:
+    except (AlgoccError, MemoryError):
         raise
     except Exception as error:
         where = _line(error, Path(algorithm.write.__code__.co_filename))

@@ -319,15 +319,10 @@ def envelope(lines: Mapping[str, Line]) -> list[Segment]:
     found: list[Segment] = []
     at, now = Fraction(0), min(lines.values(), default=None)
     while now is not None:
-        after, ahead = None, None
-        for line in sorted(set(lines.values())):
-            meet = crossover(now, line) if line.slope < now.slope else None
-            if meet is not None and (
-                after is None or meet < after or (meet == after and ahead and line.slope < ahead.slope)
-            ):
-                after, ahead = meet, line
-        if after != at:
-            found.append(Segment(at, after, tuple(name for name, line in lines.items() if line == now)))
+        # Those of smaller slope overtake from here on: none is lower yet, or it would be `now`.
+        meets = [(crossover(now, line), line.slope, line) for line in lines.values() if line.slope < now.slope]
+        after, _, ahead = min(meets, default=(None, None, None))
+        found.append(Segment(at, after, tuple(name for name, line in lines.items() if line == now)))
         at, now = after or at, ahead
     return found
 

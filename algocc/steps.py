@@ -44,6 +44,7 @@ class Transfer(NamedTuple):
     count: chunks sent.
     when: False where a rank sends nothing.
     action: what it does, if not what the rule does: "copy", "reduce" or "prereduce".
+    buffer, to_buffer: where it reads and writes, if not where the rule does: "in", "out" or "scratch".
     """
 
     peer: Any
@@ -52,6 +53,8 @@ class Transfer(NamedTuple):
     count: Any = 1
     when: Any = True
     action: str | None = None
+    buffer: str | None = None
+    to_buffer: str | None = None
 
 
 Rule = Callable[..., "Transfer | tuple[Any, Any] | list[Transfer]"]
@@ -133,9 +136,11 @@ class Steps:
 
     def rule(
         self, rule: Rule, *, steps: int, action: str = "copy", first: int = 0,
-        buffer: str | None = None, to_buffer: str | None = None,
+        buffer: str | None = None, to_buffer: str | None = None, invariant: Any = None,
     ) -> None:  # fmt: skip
         """Write `steps` steps, step t of them being what `rule(rank, first + t, n)` says every rank sends.
+
+        invariant: what holds after each of them, as in `algocc.invariant`; the rows do not depend on it.
 
         Raises UsageError if the rule does not return (peer, chunk), a `Transfer` of whole numbers, or a list of them.
         """
@@ -158,16 +163,17 @@ class Steps:
                 for t in said if isinstance(said, list) else [said]:
                     t = t if isinstance(t, Transfer) else Transfer(*t)
                     act = kind if t.action is None else self._action(t.action)
+                    where = self._buffer(t.buffer, source), self._buffer(t.to_buffer, sink)
                     peer, chunk = _whole(t.peer), _whole(t.chunk)
                     to, count = chunk if t.to is None else _whole(t.to), _whole(t.count)
                     columns = (step + (self._step + 1), rank, peer, chunk, to, count, np.asarray(t.when, bool))
-                    parts.append((act, [np.broadcast_to(a, shape) for a in columns]))
+                    parts.append(((act, *where), [np.broadcast_to(a, shape) for a in columns]))
             except (TypeError, ValueError) as error:
                 raise UsageError(
                     f"{self._origin_name(origin)}: a rule returns (peer, chunk), a Transfer of whole numbers or a "
                     f"list of them, found {said!r:.80}"
                 ) from error
-            self._append_parts(parts, source, sink, origin)
+            self._append_parts(parts, origin)
         self._step += steps
 
     def build(self) -> Schedule:
@@ -234,7 +240,7 @@ class Steps:
         self._append(action, buffer, to_buffer, origin, np.full(len(rank), self._step), rank, peer, chunk, to, count)
 
     def _append(
-        self, action: Any, buffer: int, to_buffer: int, origin: int,
+        self, action: Any, buffer: Any, to_buffer: Any, origin: int,
         step: Any, rank: Any, peer: Any, chunk: Any, to: Any, count: Any,
     ) -> None:  # fmt: skip
         rows = len(step)
@@ -246,21 +252,22 @@ class Steps:
             )
         )
 
-    def _append_parts(self, parts: list[tuple[Action, list[Any]]], source: int, sink: int, origin: int) -> None:
-        """The transfers of one evaluation of a rule; those of a step one after another."""
+    def _append_parts(self, parts: list[tuple[tuple[int, int, int], list[Any]]], origin: int) -> None:
+        """The transfers of one evaluation of a rule, each with (action, buffer, to_buffer); those of a step one
+        after another."""
         flat = []
-        for act, (*columns, when) in parts:
-            flat.append((act, [a.ravel() if when.all() else a[when] for a in columns]))
+        for kind, (*columns, when) in parts:
+            flat.append((kind, [a.ravel() if when.all() else a[when] for a in columns]))
         if len(flat) < 2:
-            for act, arrays in flat:
+            for (act, source, sink), arrays in flat:
                 self._append(act, source, sink, origin, *arrays)
             return
         joined = [np.concatenate(column) for column in zip(*(arrays for _, arrays in flat), strict=True)]
-        acts: Any = np.repeat(np.array([act for act, _ in flat], np.int8), [len(arrays[0]) for _, arrays in flat])
+        kinds: Any = np.repeat(np.array([kind for kind, _ in flat], np.int8), [len(a[0]) for _, a in flat], axis=0)
         if len(parts[0][1][0]) > 1:
             order = np.argsort(joined[0], kind="stable")
-            joined, acts = [column[order] for column in joined], acts[order]
-        self._append(acts, source, sink, origin, *joined)
+            joined, kinds = [column[order] for column in joined], kinds[order]
+        self._append(kinds[:, 0], kinds[:, 1], kinds[:, 2], origin, *joined)
 
     def _flush(self) -> None:
         if self._pending:

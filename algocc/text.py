@@ -1,7 +1,8 @@
 """Schedules as files: JSON, without loss, and a text that people read and write by hand.
 
-`docs/schedule-format.md` gives the grammar of both. Reading never runs code, what it allocates is bounded by the
-length of the file and the limits below, and whatever is wrong with a file is one UsageError that says where.
+`docs/schedule-format.md` gives the grammar of both. Reading never runs code, what it allocates is bounded by
+the length of the file and the limits below, and whatever is wrong with a file is one UsageError that says
+where.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ Fail = Callable[[str], NoReturn]
 
 
 def to_json(schedule: Schedule) -> dict[str, Any]:
-    """A JSON value that `from_json` reads back without loss, of any schedule, two-sided or matched, right or wrong."""
+    """A JSON value that `from_json` reads back without loss, for any schedule, right or wrong."""
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -77,17 +78,22 @@ def from_json(value: Any, *, source: str = "<json>") -> Schedule:
     for i, line in enumerate(origins):
         _typed(line, str, f"origins[{i}]", fail)
     columns = {
-        key: _column(value["columns"][key], f"columns.{key}", np.iinfo(dtype), fail) for key, dtype in COLUMNS.items()
+        key: _column(value["columns"][key], f"columns.{key}", np.iinfo(dtype), fail)
+        for key, dtype in COLUMNS.items()
     }
     rows = len(columns["step"])
     for key, column in columns.items():
         if len(column) != rows:
-            fail(f"columns.{key} has {len(column)} rows, columns.step has {rows}: wanted the same number in all")
+            fail(f"columns.{key} has {len(column)} rows, columns.step has {rows}: wanted as many in all")
     step = columns["step"]
-    for bad, wanted in ((np.diff(step, prepend=0) < 0, "steps in order from 0"), (step >= MOST_STEPS, f"less than {MOST_STEPS}")):
+    for bad, wanted in (
+        (np.diff(step, prepend=0) < 0, "steps in order from 0"),
+        (step >= MOST_STEPS, f"less than {MOST_STEPS}"),
+    ):
         if bad.any():
             row = int(np.argmax(bad))
-            fail(f"columns.step[{row}] is {step[row]}{f' after {step[row - 1]}' if row else ''}, wanted {wanted}")
+            after = f" after {step[row - 1]}" if row else ""
+            fail(f"columns.step[{row}] is {step[row]}{after}, wanted {wanted}")
     return Schedule(name, c, scratch, **columns, origins=tuple(origins))
 
 
@@ -100,7 +106,9 @@ def dumps(schedule: Schedule) -> str:
 
     value = to_json(schedule)
     flat = {key: json.dumps(item) for key, item in value.items() if key != "columns"}
-    flat["columns"] = lines({key: json.dumps(item, separators=(",", ":")) for key, item in value["columns"].items()}, "  ")
+    flat["columns"] = lines(
+        {key: json.dumps(item, separators=(",", ":")) for key, item in value["columns"].items()}, "  "
+    )
     return lines({key: flat[key] for key in value}, "") + "\n"
 
 
@@ -185,12 +193,20 @@ def _brief(value: Any) -> str:
         return "a number of more than 64 bits"
     if value is None:
         return "missing or null"
-    return "an object" if isinstance(value, dict) else "a list" if isinstance(value, list) else f"{value!r:.60}"
+    return (
+        "an object" if isinstance(value, dict) else "a list" if isinstance(value, list) else f"{value!r:.60}"
+    )
 
 
 def _typed(value: Any, kind: type, what: str, fail: Fail) -> Any:
     if type(value) is not kind:
-        names = {dict: "an object", list: "a list", str: "a text in quotes", int: "a whole number", bool: "true or false"}
+        names = {
+            dict: "an object",
+            list: "a list",
+            str: "a text in quotes",
+            int: "a whole number",
+            bool: "true or false",
+        }
         fail(f"{what} is {_brief(value)}, wanted {names[kind]}")
     return value
 
@@ -239,7 +255,8 @@ def _collective(value: Any, fail: Fail) -> Collective:
         takes = ("name", *inspect.signature(COLLECTIVES[name]).parameters)
         for key in value:
             if key not in takes:
-                fail(f"collective {name}: unknown parameter {key:.60}{near(key, takes)}; it takes {', '.join(takes[1:])}")
+                known = ", ".join(takes[1:])
+                fail(f"collective {name}: unknown parameter {key:.60}{near(key, takes)}; it takes {known}")
         n = _whole(value.get("n"), f"collective {name}: n", fail, least=1, most=MOST_RANKS)
         for key in ("chunks", "root"):
             if key in value:
@@ -262,7 +279,15 @@ def _check_arrays(value: dict[str, Any], fail: Fail) -> None:
     """The types of a collective that is spelled out, and what its own checks take for granted."""
     numbers = ("inputs", "outputs", "want", "set_start", "set_items", "sizes")
     triples = ("alias", "load", "store")
-    scalars = {"n": int, "work": int, "chunks": int, "source": int, "sink": int, "idempotent": bool, "params": dict}
+    scalars = {
+        "n": int,
+        "work": int,
+        "chunks": int,
+        "source": int,
+        "sink": int,
+        "idempotent": bool,
+        "params": dict,
+    }
     _keys(value, ("name", *scalars, *numbers, *triples), "collective.", fail)
     for key, kind in scalars.items():
         _typed(value[key], kind, f"collective.{key}", fail)
@@ -290,7 +315,9 @@ def _check_arrays(value: dict[str, Any], fail: Fail) -> None:
             fail(f"collective.{key} has {len(array[key])} entries, wanted {length}, {why}")
     start = array["set_start"]
     if not len(start) or start[0] or start[-1] != len(array["set_items"]) or (np.diff(start) < 0).any():
-        fail(f"collective.set_start does not rise from 0 to {len(array['set_items'])}, the length of set_items")
+        fail(
+            f"collective.set_start does not rise from 0 to {len(array['set_items'])}, the length of set_items"
+        )
 
 
 def _bounded(c: Collective, scratch: int, fail: Fail) -> None:
@@ -299,7 +326,7 @@ def _bounded(c: Collective, scratch: int, fail: Fail) -> None:
         fail(f"{c}: a rank holds {held} chunks, which do not fit in 32 bits")
     total = (int(c.inputs.sum()) + int(c.outputs.sum())) * c.chunks + c.n * scratch
     if total > MOST_CHUNKS:
-        fail(f"{c} with {scratch} chunks of scratch: {total} chunks of memory in all, wanted at most {MOST_CHUNKS}")
+        fail(f"{c} with {scratch} chunks of scratch: {total} chunks in all, wanted at most {MOST_CHUNKS}")
 
 
 # Text
@@ -327,7 +354,11 @@ def format(schedule: Schedule) -> str:
     s = schedule.canonical()
     c = s.collective
     _check_words(s)
-    name = s.name if re.fullmatch(r"[\w.+,()=/:-]+(?: [\w.+,()=/:-]+)*", s.name, re.ASCII) else json.dumps(s.name)
+    name = (
+        s.name
+        if re.fullmatch(r"[\w.+,()=/:-]+(?: [\w.+,()=/:-]+)*", s.name, re.ASCII)
+        else json.dumps(s.name)
+    )
     lines = [f"schedule {name}", f"collective {_header(c)}"]
     if s.scratch != _scratch(c, s.columns):
         lines.append(f"scratch {s.scratch}")
@@ -336,7 +367,10 @@ def format(schedule: Schedule) -> str:
     expected = 0
     for step in np.unique(s.step).tolist():
         rows = s.rows(np.arange(s.step_start[step], s.step_start[step + 1]))
-        word = next((w for w, own in customs.items() if step == (0 if w == "load" else last) and _same(rows, own)), "step")
+        word = next(
+            (w for w, own in customs.items() if step == (0 if w == "load" else last) and _same(rows, own)),
+            "step",
+        )
         gap = f" {step}" if step != expected and word == "step" else ""
         if step != expected and word != "step":
             lines += ["step"] * (step - expected)
@@ -351,14 +385,16 @@ def _header(c: Collective) -> str:
     value = collective_to_json(c)
     if "want" in value:
         return json.dumps(value)
-    words = [value.pop("name")] + [f"{key}={json.dumps(item, separators=(',', ':'))}" for key, item in value.items()]
+    words = [value.pop("name")] + [
+        f"{key}={json.dumps(item, separators=(',', ':'))}" for key, item in value.items()
+    ]
     return " ".join(words)
 
 
 def _check_words(s: Schedule) -> None:
     limits = {
-        "action": (0, int(Action.PREREDUCE)), "rank": (0, 2**31), "peer": (0, 2**31), "buffer": (0, 2), "peer_buffer": (0, 2),
-        "chunk": (0, 2**31), "peer_chunk": (0, 2**31), "count": (1, 2**31),
+        "action": (0, int(Action.PREREDUCE)), "rank": (0, 2**31), "peer": (0, 2**31),
+        "buffer": (0, 2), "peer_buffer": (0, 2), "chunk": (0, 2**31), "peer_chunk": (0, 2**31), "count": (1, 2**31),
     }  # fmt: skip
     for key, (low, high) in limits.items():
         column = getattr(s, key)
@@ -376,13 +412,19 @@ def _customs(c: Collective) -> dict[str, Schedule]:
 
 
 def _same(a: Schedule, b: Schedule) -> bool:
-    return all(np.array_equal(a.columns[key], b.columns[key]) for key in COLUMNS if key not in ("step", "origin"))
+    return all(
+        np.array_equal(a.columns[key], b.columns[key]) for key in COLUMNS if key not in ("step", "origin")
+    )
 
 
 def _scratch(c: Collective, columns: dict[str, Any]) -> int:
-    """Chunks of scratch where a schedule does not say: what its rows use, and what the collective works on."""
+    """Chunks of scratch where a schedule does not say: what it uses, and what the collective works on."""
     used = [
-        int((columns[chunk] + columns["count"].astype(np.int64))[columns[buffer] == Buffer.SCRATCH].max(initial=0))
+        int(
+            (columns[chunk] + columns["count"].astype(np.int64))[columns[buffer] == Buffer.SCRATCH].max(
+                initial=0
+            )
+        )
         for buffer, chunk in (("buffer", "chunk"), ("peer_buffer", "peer_chunk"))
     ]
     return max(*used, c.work * c.chunks)
@@ -409,14 +451,14 @@ def _entries(rows: Schedule) -> Iterator[str]:
 
 
 def parse(text: str, *, source: str = "<text>") -> Schedule:
-    """The schedule that a text says: matched and in canonical order, or two-sided as it stands if a message has no
-    partner, for the verifier to report. Every row keeps `source` and its line as its origin.
+    """The schedule that a text says: matched and in canonical order, or two-sided as it stands if a message
+    has no partner, for the verifier to report. Every row keeps `source` and its line as its origin.
 
     Raises UsageError with file and line, what was found and what was wanted.
 
     >>> parse("collective all_reduce n=2\\nload\\nstep\\n 0: send [0] to 1\\n 1: reduce [0] form 0")
-    Traceback (most recent call last):
-    algocc.errors.UsageError: <text>:5: 'reduce [0] form 0': found 'form'; did you mean from?; wanted from or into
+    Traceback (most recent call last): algocc.errors.UsageError: <text>:5: 'reduce [0] form 0': found 'form';
+    did you mean from?; wanted from or into
     """
     reader = _Reader(source)
     for number, line in enumerate(text.split("\n"), 1):
@@ -449,7 +491,9 @@ class _Reader:
         if not word[1]:
             return None
         if word[1] not in _WORDS:
-            fail(f"found {word[1]!r:.60}{near(word[1], _WORDS)}; wanted {', '.join(_WORDS)} or `rank: entries`")
+            fail(
+                f"found {word[1]!r:.60}{near(word[1], _WORDS)}; wanted {', '.join(_WORDS)} or `rank: entries`"
+            )
         if word[1] in ("load", "store", "step") and self.collective is None:
             fail(f"found {word[1]!r} before the line `collective …`")
         if word[1] in ("schedule", "collective", "scratch") and self.step >= 0:
@@ -543,7 +587,8 @@ class _Reader:
             fail(f"{said}: found {verb!r:.60}{near(verb, _PREPOSITIONS)}; wanted {', '.join(_PREPOSITIONS)}")
         joins = _PREPOSITIONS[verb]
         if len(words) != 4:
-            fail(f"{said}: found {len(words)} words, wanted 4 as in `{verb} out[0] {joins[0]} {_LIKE[joins[0]]}`")
+            like = f"{verb} out[0] {joins[0]} {_LIKE[joins[0]]}"
+            fail(f"{said}: found {len(words)} words, wanted 4 as in `{like}`")
         place, join, target = words[1:]
         if join not in joins:
             fail(f"{said}: found {join!r:.60}{near(join, joins)}; wanted {' or '.join(joins)}")
@@ -568,7 +613,9 @@ class _Reader:
         if found is None:
             fail(f"{said}: found {word!r:.60}, wanted a chunk or a range as in `out[3]` or `out[0:4]`")
         if found[1] and found[1] not in BUFFERS:
-            fail(f"{said}: found buffer {found[1]!r:.60}{near(found[1], BUFFERS)}; wanted {', '.join(BUFFERS)}")
+            fail(
+                f"{said}: found buffer {found[1]!r:.60}{near(found[1], BUFFERS)}; wanted {', '.join(BUFFERS)}"
+            )
         first = self.number(found[2], f"{said}: chunk", fail)
         end = first + 1 if found[3] is None else self.number(found[3], f"{said}: chunk", fail)
         if end <= first:
@@ -609,7 +656,8 @@ _LABEL = re.compile(r"\s*([0-9]+)\s*:(.*)", re.DOTALL)
 _PAIR = re.compile(r"\s*([A-Za-z_]\w*)=")
 _PLACE = re.compile(r"(\w*)\[([0-9]+)(?::([0-9]+))?\]", re.ASCII)
 _PREPOSITIONS = {
-    "send": ("to",), "recv": ("from",), "reduce": ("from", "into"), "prereduce": ("from", "into"), "copy": ("to",),
+    "send": ("to",), "recv": ("from",), "reduce": ("from", "into"), "prereduce": ("from", "into"),
+    "copy": ("to",),
 }  # fmt: skip
 _LIKE = {"to": "1", "from": "1", "into": "out[1]"}
 assert set(BUFFER_NAMES.values()) == set(BUFFERS)

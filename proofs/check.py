@@ -24,10 +24,9 @@ MOST_BYTES = 1 << 25  # of a file
 MOST_CHUNKS = 1 << 20  # of all inputs, of all outputs, and of the scratch of a rank
 MOST_MOVES = 1 << 22  # chunks that a schedule moves in all
 MOST_VISITS = 1 << 25  # contributions looked at
-TRUSTED = (
-    "trusted: the statements of the theorems named, which Coq checks in proofs/*.v, not this program; the names\n"
-    "of ranks and chunks do not matter to them. Programs, kernels and rounding are not spoken of."
-)
+TRUSTED = """\
+trusted: the statements of the theorems named (proofs/*.v; Coq checks their proofs, this program does not), for which
+it does not matter what ranks and chunks are called. Not spoken of: the Program that runs, kernels, rounding."""
 
 MEASURES = ("steps", "sent_max", "received_max", "reduced_max")
 COLUMNS = ("step", "action", "rank", "peer", "buffer", "chunk", "peer_buffer", "peer_chunk", "count")
@@ -37,8 +36,8 @@ SHAPE = {
     "format": str,
     "version": int,
     "collective": {
-        **{"name": str, "chunks": int, "idempotent": bool, "inputs": [[int]], "outputs": [[int]]},
-        **{"sets": [[[int]]], "alias": [[int]]},
+        **{"name": str, "chunks": int, "idempotent": bool},
+        **{"inputs": [[int]], "outputs": [[int]], "sets": [[[int]]], "alias": [[int]]},
     },
     "schedule": {"name": str, "columns": dict.fromkeys(COLUMNS, [int])},
     "claims": {
@@ -58,7 +57,7 @@ Value = tuple[Any, ...]  # (length, input chunk), or of a reduction (length, lef
 
 
 class Unusable(Exception):
-    """The file is not a certificate that this program can check (exit code 2)."""
+    """The file is not a certificate that this program can check."""
 
 
 class Wrong(Exception):
@@ -66,7 +65,7 @@ class Wrong(Exception):
 
 
 class Verdict(NamedTuple):
-    """What became of a claim: ok is None where a false one before it leaves nothing to check."""
+    """What became of a claim; ok is None where a false one before it leaves nothing to check."""
 
     claim: str
     ok: bool | None
@@ -85,21 +84,19 @@ def show(value: Any) -> str:
 
 
 def fit(value: Any, shape: Any, where: str) -> Any:
-    """`value`, fractions read, if it has the shape."""
+    """`value`, its fractions read, if it has the shape."""
     if isinstance(shape, tuple):
         return None if value is None else fit(value, shape[1], where)
     kind = str if shape is Fraction else type(shape) if isinstance(shape, (list, dict)) else shape
-    if type(value) is not kind:
-        raise Unusable(f"{where} is {show(value)}, wanted {kind.__name__}")
+    if type(value) is not kind or kind is int and not 0 <= value < 1 << 53:
+        raise Unusable(f"{where} is {show(value)}, wanted {kind.__name__}{', 0 or more, below 2^53' * (kind is int)}")
     if kind is list:
         return [fit(item, shape[0], f"{where}[{i}]") for i, item in enumerate(value)]
     if kind is dict:
         keys = dict.fromkeys(value, shape[str]) if str in shape else shape
-        odd = ", ".join(map(show, sorted(value.keys() ^ keys.keys())[:3]))
-        need(not odd, f"{where}: {odd}: a key that is missing or unknown; wanted {', '.join(keys)}")
+        odd = sorted(map(show, value.keys() ^ keys.keys()))
+        need(not odd, f"{where}: {', '.join(odd[:3])}: missing or unknown; wanted {', '.join(keys)}")
         return {key: fit(value[key], keys[key], f"{where}.{key}") for key in keys}
-    if kind is int and not 0 <= value < 1 << 53:
-        raise Unusable(f"{where} is {show(value)}, wanted 0 or more, below 2^53")
     if shape is Fraction:
         number = Fraction(value) if re.fullmatch("[0-9]{1,15}(/[1-9][0-9]{0,14})?", value) else None
         need(str(number) == value, f'{where} is {show(value)}, wanted "p/q" in lowest terms')
@@ -108,7 +105,7 @@ def fit(value: Any, shape: Any, where: str) -> Any:
 
 
 def read(text: str) -> dict[str, Any]:
-    """A certificate of this version; it may still be false."""
+    """A certificate of this version, true or false."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         need(len(dict(pairs)) == len(pairs), "an object has one key twice")
@@ -118,33 +115,10 @@ def read(text: str) -> dict[str, Any]:
         value = json.loads(text, object_pairs_hook=unique)
     except (ValueError, RecursionError) as error:
         raise Unusable(f"not JSON that can be read: {str(error)[:100]}") from None
-    need(isinstance(value, dict) and value.get("format") == FORMAT, f"not a certificate: its format is not {FORMAT!r}")
+    need(isinstance(value, dict) and value.get("format") == FORMAT, f"no certificate: its format is not {FORMAT!r}")
     need(type(value.get("version")) is int and value["version"] == VERSION, f"its version is not {VERSION}")
     certificate: dict[str, Any] = fit(value, SHAPE, "$")
     return certificate
-
-
-class Budget:
-    """How many more contributions may be looked at."""
-
-    def __init__(self) -> None:
-        self.left = MOST_VISITS
-
-    def spend(self, visits: int) -> None:
-        self.left -= visits
-        need(self.left >= 0, f"too large: more than {MOST_VISITS} contributions to look at")
-
-    def leaves(self, value: Value) -> list[int]:
-        """The input chunks reduced into a value, in the order of the reduction."""
-        found, stack = [], [value]
-        while stack:
-            node = stack.pop()
-            if len(node) == 2:
-                found.append(node[1])
-                continue
-            self.spend(1)
-            stack += (node[2], node[1])
-        return found
 
 
 class Collective:
@@ -156,8 +130,9 @@ class Collective:
         self.sizes: list[list[int]] = data["inputs"]
         self.outputs: list[list[int]] = data["outputs"]
         self.alias: list[list[int]] = data["alias"]
-        self.sets = [Counter(tuple(item) for item in items) for items in data["sets"]]
+        self.sets: list[Counter[Item]] = [Counter(tuple(item) for item in items) for items in data["sets"]]  # type: ignore[misc]
         self.n = len(self.sizes)
+        self.visits = MOST_VISITS
         need(self.n == len(self.outputs) >= 1 <= self.chunks, "collective: wanted 1 rank or more, and 1 chunk or more")
         blocks = max(sum(map(len, side)) for side in (self.sizes, self.outputs))
         need(blocks * self.chunks <= MOST_CHUNKS, f"collective: too large: more than {MOST_CHUNKS} chunks")
@@ -168,67 +143,54 @@ class Collective:
         for i, items in enumerate(self.sets):
             need(items.keys() <= size_of.keys(), f"collective.sets[{i}] names no [rank, input block] that exists")
             need(len({size_of[x] for x in items}) == 1, f"collective.sets[{i}]: wanted blocks, and of one size")
-        set_size = [size_of[min(items)] for items in self.sets]
-        need(all(s < len(set_size) for own in self.outputs for s in own), "collective.outputs names no set that exists")
-        places = {(r, o): set_size[s] for r, own in enumerate(self.outputs) for o, s in enumerate(own)}
+        size = [size_of[min(items)] for items in self.sets]
+        need(all(s < len(size) for own in self.outputs for s in own), "collective.outputs names no set that exists")
+        places = {(r, o): size[s] for r, own in enumerate(self.outputs) for o, s in enumerate(own)}
         need(all(len(row) == 3 for row in self.alias), "collective.alias: wanted [rank, input block, output block]")
-        pairs = [((r, i), (r, o)) for r, i, o in self.alias]
-        alike = all(a in size_of and b in places and size_of[a] == places[b] for a, b in pairs)
-        need(alike and len(dict(pairs)) == len({b for _, b in pairs}) == len(pairs),
-             "collective.alias: an input block shares memory with one output block, of its size")  # fmt: skip
-        loads = [sum(own) for own in self.sizes] + [sum(set_size[s] for s in own) for own in self.outputs]
+        pairs = {(r, i): (r, o) for r, i, o in self.alias}
+        once = len(pairs) == len(set(pairs.values())) == len(self.alias) and pairs.keys() <= size_of.keys()
+        once = once and all(size_of[a] == places.get(b) for a, b in pairs.items())
+        need(once, "collective.alias: wanted input blocks that each share memory with an output block of their size")
+        loads = [sum(own) for own in self.sizes] + [sum(size[s] for s in own) for own in self.outputs]
         self.whole = max(1, max(loads) * self.chunks)  # the full vector; the unit is a chunk of a block of size 1
-        self.amount = [size * self.chunks for size in set_size]  # of an output block that wants this set
+        self.amount = [size * self.chunks for size in size]  # of an output block that wants this set
 
-    def named(self, name: str, budget: Budget) -> str:
-        """What the name says of the collective; Wrong if something else is demanded than it says."""
-        everyone, n = range(self.n), self.n
+    def spend(self, visits: int) -> None:
+        self.visits -= visits
+        need(self.visits >= 0, f"too large: more than {MOST_VISITS} contributions to look at")
+
+    def named(self, name: str) -> str:
+        """What the name says; Wrong if something else is spelled out."""
+        ranks, n = range(self.n), self.n
+        self.spend(n * n)
+        rooted = self.sizes if name in ("broadcast", "scatter") else self.outputs
+        root = next((r for r in ranks if rooted[r]), 0)
+        wants = [demanded(name, n, root, r) for r in ranks]
+        used = Counter(x for own in self.outputs for s in own for x in self.sets[s].elements())
+        spare = {(r, b) for r in ranks for b in range(len(self.sizes[r]))} - used.keys()
         if name == "send_recv":
-            wants = Counter(x for own in self.outputs for s in own for x in self.sets[s].elements())
-            fine = all(self.sets[s].total() == 1 for own in self.outputs for s in own) and not self.alias
-            fine &= wants == Counter((r, b) for r in everyone for b in range(len(self.sizes[r])))
-        elif name in DEMANDS:
-            budget.spend(n * n)
-            rooted = self.sizes if name in ("broadcast", "scatter") else self.outputs
-            root = next((r for r in everyone if rooted[r]), 0)
-            blocks = n if name in ("reduce_scatter", "scatter", "all_to_all", "all_to_all_v") else 1
-            wants_of = [DEMANDS[name](n, root, r) for r in everyone]
-            fine = all([self.sets[s] for s in own] == [*map(Counter, w)] for own, w in zip(self.outputs, wants_of, strict=True))
-            fine &= all(len(s) == (blocks if rooted is self.outputs or r == root else 0) for r, s in enumerate(self.sizes))
-            # In place an output is the own block that it wants; in these three it is the input block of its number.
-            by_number = name in ("all_to_all", "all_to_all_v", "exscan")
-            shared = [
-                [r, b, o] for r, wants in enumerate(wants_of) for o, want in enumerate(wants)
-                for q, b in ([(r, o)] if by_number else want) if q == r
-            ]  # fmt: skip
-            fine &= sorted(self.alias) in ([], shared)
+            fine = max(used.values(), default=1) == 1 and all(self.sets[s].total() == 1 for own in self.outputs for s in own)
+        elif wants[0] is None:
+            return f"no name known here: it is what is spelled out, on {n} ranks"
         else:
-            return f"no name that is known here; it is what is spelled out, on {n} ranks"
+            fine = all([self.sets[s] for s in own] == [*map(Counter, w)] for own, w in zip(self.outputs, wants, strict=True))
         fine &= name == "all_to_all_v" or all(size == 1 for own in self.sizes for size in own)
-        if not fine or self.idempotent != (name == "barrier"):
+        fine &= spare == ({(n - 1, 0)} if name == "exscan" else set()) and self.idempotent == (name == "barrier")
+        if not fine:
             raise Wrong(f"{name} on {n} ranks demands something else than is spelled out")
-        return f"{name} on {n} ranks is what is spelled out"
+        return f"{name} on {n} ranks, as spelled out"
 
 
-def _whole(n: int) -> list[Item]:
-    return [(i, 0) for i in range(n)]
-
-
-DEMANDS: dict[str, Any] = {
-    "all_reduce": lambda n, root, r: [_whole(n)],
-    "barrier": lambda n, root, r: [_whole(n)],
-    "reduce_scatter": lambda n, root, r: [[(i, r) for i in range(n)]],
-    "all_gather": lambda n, root, r: [[x] for x in _whole(n)],
-    "broadcast": lambda n, root, r: [[(root, 0)]],
-    "reduce": lambda n, root, r: [_whole(n)] if r == root else [],
-    "scatter": lambda n, root, r: [[(root, r)]],
-    "gather": lambda n, root, r: [[x] for x in _whole(n)] if r == root else [],
-    "all_to_all": lambda n, root, r: [[(i, r)] for i in range(n)],
-    "all_to_all_v": lambda n, root, r: [[(i, r)] for i in range(n)],
-    "scan": lambda n, root, r: [_whole(r + 1)],
-    "exscan": lambda n, root, r: [_whole(r)] if r else [],
-}
-"""The sets that the outputs of rank r want, by the name of the collective."""
+def demanded(name: str, n: int, root: int, r: int) -> list[list[Item]] | None:
+    """The sets that the outputs of rank r want in a collective of this name; None if it is not known."""
+    firsts, mine, at_root = [(i, 0) for i in range(n)], [(i, r) for i in range(n)], int(r == root)
+    gathered, each_mine = [[x] for x in firsts], [[x] for x in mine]
+    known: dict[str, list[list[Item]]] = {
+        **{"all_reduce": [firsts], "barrier": [firsts], "reduce": [firsts] * at_root, "reduce_scatter": [mine]},
+        **{"all_gather": gathered, "gather": gathered * at_root, "all_to_all": each_mine, "all_to_all_v": each_mine},
+        **{"broadcast": [[(root, 0)]], "scatter": [[(root, r)]], "scan": [firsts[: r + 1]], "exscan": [firsts[:r]] if r else []},
+    }
+    return known.get(name)
 
 
 def spoken(place: Place) -> str:
@@ -236,27 +198,148 @@ def spoken(place: Place) -> str:
 
 
 class Run:
-    """A schedule, carried out: what each place holds, and what that cost. Wrong where a step can't be taken."""
+    """A schedule, carried out step by step: what each place holds, and what that costs."""
 
-    def __init__(self, c: Collective, columns: dict[str, list[int]], invariant: dict[str, Any] | None, budget: Budget) -> None:
-        need(len(set(map(len, columns.values()))) == 1, "schedule.columns: wanted as many rows in each")
-        need(sum(columns["count"]) <= MOST_MOVES, f"schedule: too large: more than {MOST_MOVES} chunks are moved")
-        self.c, self.budget, k = c, budget, c.chunks
-        self.memory: dict[Place, Value] = {}
+    def __init__(self, c: Collective) -> None:
+        k = c.chunks
+        self.c = c
         self.same = {(r, INPUT, i * k + j): (r, OUTPUT, o * k + j) for r, i, o in c.alias for j in range(k)}
+        self.memory: dict[Place, Value] = {}
         for r, sizes in enumerate(c.sizes):
             for chunk in range(len(sizes) * k):
-                size, part = sizes[chunk // k], chunk % k
-                self.memory[self.at((r, INPUT, chunk))] = ((size, part if size else 0), c.first[r] + chunk)
+                size = sizes[chunk // k]
+                length = (size, chunk % k) if size else (0, 0)
+                self.memory[self.at((r, INPUT, chunk))] = (length, c.first[r] + chunk)
         self.steps = self.transfers = self.ports = self.scratch = 0
-        self.volume = {m: [0] * c.n for m in MEASURES[1:]}
-        self.held: list[list[int]] = []  # the values of the invariant
-        self.seen: dict[int, tuple[Value, int]] = {}  # those found, by id; the value is kept so that its id stays its own
-        for i, (base, *more) in enumerate(value or [None] for value in invariant["values"] if invariant) if invariant else ():
-            need(None not in more and (base is None or base < i), f"invariant.values[{i}] is made of no earlier value")
-            self.held.append(sorted((self.held[base] if base is not None else []) + more))
-            budget.spend(len(self.held[-1]))
-        rows = list(zip(*(columns[key] for key in COLUMNS), strict=True))
-        taken = [list(of_step) for _, of_step in groupby(rows, key=lambda row: row[0])]
-        need([rows[0] for rows in taken] == list(range(len(taken))) or all(
-            rows[0][0] == i for i, rows in enumerate(taken)), "schedule: wanted steps in order from 0, none left out")
+        self.volume = {measure: [0] * c.n for measure in MEASURES[1:]}
+
+    def at(self, place: Place) -> Place:
+        """The place that stands for the memory of a place."""
+        return self.same.get(place, place)
+
+    def step(self, step: int, rows: list[tuple[int, ...]]) -> list[Place]:
+        """Take a step: all is read before anything is written. The places written; Wrong if it can't be taken."""
+        moves: list[tuple[int, Place, Value]] = []
+        partners: dict[tuple[str, int], set[int]] = {}
+        for _, action, rank, peer, buffer, chunk, peer_buffer, peer_chunk, count in rows:
+            if max(rank, peer) >= self.c.n or action > PREREDUCE or max(buffer, peer_buffer) > SCRATCH or count < 1:
+                raise Wrong(f"step {step}: a row names a rank, an action, a buffer or a count that does not exist")
+            for r, b, end in ((rank, buffer, chunk + count), (peer, peer_buffer, peer_chunk + count)):
+                room = MOST_CHUNKS if b == SCRATCH else len((self.c.sizes, self.c.outputs)[b][r]) * self.c.chunks
+                self.scratch = max(self.scratch, end * (b == SCRATCH))
+                if end > room:
+                    raise Wrong(f"step {step}: {spoken((r, b, end - 1))} does not exist")
+            if peer_buffer == INPUT:
+                raise Wrong(f"step {step}: {spoken((peer, INPUT, peer_chunk))} is written, an input")
+            moved = 0
+            for i in range(count):
+                value = self.memory.get(self.at((rank, buffer, chunk + i)))
+                if value is None:
+                    raise Wrong(f"step {step}: {spoken((rank, buffer, chunk + i))} is read before it is written")
+                moves.append((action, (peer, peer_buffer, peer_chunk + i), value))
+                moved += value[0][0]
+            self.volume["reduced_max"][peer] += moved * (action != COPY)
+            if rank != peer:
+                self.transfers += 1
+                self.volume["sent_max"][rank] += moved
+                self.volume["received_max"][peer] += moved
+                partners.setdefault(("to", rank), set()).add(peer)
+                partners.setdefault(("from", peer), set()).add(rank)
+        self.steps += bool(partners)
+        self.ports = max([self.ports, *map(len, partners.values())])
+        actions: dict[Place, int] = {}
+        for action, place, value in moves:
+            if place in actions and COPY in (action, actions[place]):
+                raise Wrong(f"step {step}: {spoken(place)} is written twice, and not by reductions only")
+            actions[place] = action
+            if action != COPY:
+                old = self.memory.get(place)
+                if old is None or old[0] != value[0]:
+                    raise Wrong(f"step {step}: {spoken(place)} holds nothing, or another length, to reduce into")
+                value = (value[0], old, value) if action == REDUCE else (value[0], value, old)
+            self.memory[place] = value
+        return sorted(actions)
+
+    def leaves(self, value: Value) -> list[int]:
+        """The input chunks reduced into a value, in the order of the reduction."""
+        found, stack = [], [value]
+        while stack:
+            node = stack.pop()
+            if len(node) == 2:
+                found.append(node[1])
+            else:
+                self.c.spend(1)
+                stack += (node[2], node[1])
+        return found
+
+    def judge(self) -> dict[str, bool]:
+        """Compare every output with the multiset that it wants; Wrong at the first that differs."""
+        c, unordered, repeated = self.c, False, False
+        judged: set[tuple[int, int, int]] = set()
+        for r, own in enumerate(c.outputs):
+            for chunk in range(len(own) * c.chunks):
+                value, s, part = self.memory.get((r, OUTPUT, chunk)), own[chunk // c.chunks], chunk % c.chunks
+                if (id(value), s, part) not in judged:
+                    judged.add((id(value), s, part))
+                    found = self.leaves(value) if value else []
+                    wants = Counter({c.first[q] + b * c.chunks + part: times for (q, b), times in c.sets[s].items()})
+                    c.spend(len(wants))
+                    if Counter(found) != wants if not c.idempotent else set(found) != set(wants):
+                        raise Wrong(f"{spoken((r, OUTPUT, chunk))} does not hold what is wanted there")
+                    unordered |= any(a >= b for a, b in zip(found, found[1:], strict=False))
+                    repeated |= len(set(found)) < len(found)
+        reduces = any(items.total() > 1 for items in c.sets)
+        return {"needs_commutative": unordered and reduces, "needs_idempotent": repeated and c.idempotent}
+
+
+def follow(run: Run, columns: dict[str, list[int]], invariant: dict[str, Any] | None) -> str:
+    """Take all steps of a schedule; after each, compare what it wrote with the invariant, if there is one."""
+    need(len(set(map(len, columns.values()))) == 1, "schedule.columns: wanted as many rows in each")
+    need(sum(columns["count"]) <= MOST_MOVES, f"schedule: too large: more than {MOST_MOVES} chunks are moved")
+    values: list[list[int]] = []
+    for i, (base, *more) in enumerate(value or [None] for value in invariant["values"]) if invariant else ():
+        need(None not in more and (base is None or base < i), f"invariant.values[{i}] adds to no earlier value")
+        values.append(sorted([*(values[base] if base is not None else []), *more]))
+        run.c.spend(len(values[i]))
+    taken = -1
+    for taken, (step, rows) in enumerate(groupby(zip(*columns.values(), strict=True), key=lambda row: row[0])):
+        need(step == taken, f"schedule: step {step} comes where step {taken} should: wanted all from 0, in order")
+        written = run.step(step, list(rows))
+        said = invariant["steps"][step : step + 1] if invariant else [[None] * len(written)]
+        if [*map(len, said)] != [len(written)]:
+            raise Wrong(f"invariant: step {step} writes {len(written)} chunks, and that many values were wanted")
+        for place, k in zip(written, said[0], strict=True):
+            if k is not None and (k >= len(values) or sorted(run.leaves(run.memory[place])) != values[k]):
+                raise Wrong(f"invariant: after step {step}, {spoken(place)} holds something else")
+    if invariant and len(invariant["steps"]) != taken + 1:
+        raise Wrong(f"invariant: {len(invariant['steps'])} steps, the schedule has {taken + 1}")
+    return "as the invariant says after each step, and " if invariant else ""
+
+
+def bound(c: Collective, theorem: str, given: dict[str, int | None], ports: int) -> tuple[dict[str, Any], dict[str, Fraction]]:
+    """The instance of a theorem that this collective is, and what it proves; `given` picks a rank, or how many ranks.
+
+    Chunks are reduced over k ranks where an output wants block b of the ranks 0..k-1, how often does not matter, and
+    nothing else; inputs are the same with k = 1 and any rank. Without a rank, all ranks together: as what is sent is
+    received, the busiest sends, and receives, the mean.
+    """
+    n, rank, k = c.n, given.get("rank"), 1 if theorem.endswith("_inputs") else given.get("ranks") or 0
+    c.spend(sum(len(c.sets[s]) for _, s in c.wanted()))
+    if theorem in ("Rounds.all_to_one_rounds", "Rounds.one_to_all_rounds"):  # one rank depends on all of these, or they on it
+        pairs = {(r, q) for r, s in c.wanted() for q, _ in c.sets[s]}
+        met = {rank, *(q for r, q in pairs if r == rank)} if "to_one" in theorem else {rank, *(r for r, q in pairs if q == rank)}
+        rounds = next(t for t in range(n) if (ports + 1) ** t >= len(met))
+        return {"ports": ports, "rank": rank, "ranks": len(met)}, {"steps": Fraction(rounds)}
+    held = [(r, min(c.sets[s]), c.amount[s]) for r, s in c.wanted() if is_block(c.sets[s], k)]
+    size = {x: amount for _, x, amount in held}
+    if theorem == "WorkBounds.reduction_work":
+        total = sum(size.values())
+        return {"ranks": k, "chunks": total}, {"reduced_max": Fraction((k - 1) * total, n * c.whole)}
+    if theorem == "VolumeBounds.all_reduce_volume":
+        total = sum(size[x] for x, times in Counter(x for x, _ in {(x, r) for r, x, _ in held}).items() if times == n == k)
+        return {"ranks": n, "chunks": total}, dict.fromkeys(("sent_max", "received_max"), Fraction(2 * (n - 1) * total, n * c.whole))
+    over = lambda x: range(k) if k > 1 else [x[0]]
+    sides = {
+        "VolumeBounds.must_send": ("sent_max", {(q, x) for r, x, _ in held for q in over(x) if q != r}),
+        "VolumeBounds.must_receive": ("received_max", {(r, x) for r, x, _ in held for q in over(x) if q != r}),
+    }

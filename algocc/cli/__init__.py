@@ -12,7 +12,9 @@ from __future__ import annotations
 import errno
 import json
 import os
+import signal
 import sys
+from functools import partial
 from importlib import import_module
 
 import click
@@ -25,6 +27,7 @@ COMMANDS = {
     "show": ("algocc.cli.look", "What a schedule does step by step, or the Program that runs."),
     "verify": ("algocc.cli.judge", "Prove a schedule right, and compare it with the lower bounds."),
     "bound": ("algocc.cli.judge", "What no schedule of a collective can beat, and why."),
+    "compare": ("algocc.cli.compare", "All algorithms of a collective in one table, and which is fastest for which sizes."),
     "run": ("algocc.cli.execute", "Verify a schedule, run it on CPU threads, check every element."),
     "doctor": ("algocc.cli.look", "What this machine has, and what an extra would add."),
 }
@@ -63,8 +66,10 @@ def algocc() -> None:
 
 
 def main(args: list[str] | None = None) -> int:
-    """Run one command; its exit code."""
-    args = sys.argv[1:] if args is None else args
+    """Run one command, that of the process if no args are given; its exit code."""
+    if args is None:
+        args = sys.argv[1:]
+        signal.signal(signal.SIGINT, partial(_interrupt, args))
     try:
         code = _invoke(args or ["--help"])
         sys.stdout.flush()
@@ -111,6 +116,18 @@ def _fail(message: str, code: int, args: list[str]) -> int:
     except OSError:
         _discard_output()
     return code
+
+
+def _interrupt(args: list[str], *_: object) -> None:
+    """End at once: a KeyboardInterrupt that reaches a compiled function as it returns crashes the interpreter."""
+    try:
+        sys.stdout.flush()
+        if sys.stderr.isatty():
+            sys.stderr.write("\x1b[?25h\n")  # a progress bar hides the cursor
+        _fail("interrupted", INTERRUPTED, args)
+    except (RuntimeError, OSError, ValueError):
+        pass  # it was being written to
+    os._exit(INTERRUPTED)
 
 
 def _bug(error: Exception, args: list[str]) -> int:

@@ -45,6 +45,11 @@ class Memory:
             return rank, int(buffer), chunk
         return self.extra(rank, buffer, chunk)
 
+    def home(self, rank: int, chunk: int) -> Cell:
+        """Where an input chunk comes in."""
+        alias = self._alias.get((rank, chunk))
+        return (rank, int(Buffer.INPUT), chunk) if alias is None else (rank, int(Buffer.OUTPUT), alias)
+
     def extra(self, rank: int, buffer: int, chunk: int) -> Cell:
         """From now on the place is one of scratch, of its own."""
         key = (rank, int(buffer), chunk)
@@ -63,25 +68,23 @@ def settle(work: Work, c: Collective, in_place: bool) -> tuple[Work, Memory]:
     memory = Memory(c, work.scratch, in_place)
     out = Work(list(work.lane_rank), [], [], [], 0, list(work.faults), list(work.ambiguous))
     copies = _copied(work, memory, out)
+    loads = {rank: [Task([k], [memory.extra(*k)], 1, 0, at) for k, at in of.items()] for rank, of in copies.items()}
+    loaded: dict[int, int] = {}
     first: dict[int, int] = {}
     last: dict[int, int] = {}
     for old, rank in zip(work.lanes, work.lane_rank, strict=True):
         lane: list[int] = []
         out.lanes.append(lane)
-        for key, chunk in copies.pop(rank, {}).items():
-            load = Task([key], [memory.extra(*key)], 1, 0, chunk)
-            first.setdefault(-1 - rank, out.add(lane, load))
-            last[-1 - rank] = len(out.tasks) - 1
+        for load in loads.get(rank, []) if rank not in loaded else []:
+            loaded[rank] = out.add(lane, load)
         for t in old:
-            parts = _parts(work.tasks[t], memory)
             first[t] = len(out.tasks)
-            for part in parts:
+            for part in _parts(work.tasks[t], memory):
                 last[t] = out.add(lane, part)
-    for e in work.edges:
-        out.edges.append(Edge(last[e.before], first[e.after], e.credit))
-    for rank, lane in zip(work.lane_rank, out.lanes, strict=True):
-        if -1 - rank in last and lane and last[-1 - rank] not in lane:
-            out.edges.append(Edge(last[-1 - rank], lane[0]))
+    out.edges = [Edge(last[e.before], first[e.after], e.credit) for e in work.edges]
+    for lane in out.lanes if loaded else []:
+        touched = {r for t in lane for r, _, _ in out.tasks[t].srcs + out.tasks[t].dsts}
+        out.edges += [Edge(load, lane[0]) for rank, load in loaded.items() if rank in touched and load not in lane]
     out.scratch = memory.scratch
     return out, memory
 

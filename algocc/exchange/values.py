@@ -75,7 +75,7 @@ def play(work: Work, order: list[int], c: Collective, memory: Memory) -> Values:
     for rank in range(c.n):
         first = int(c.input_start[rank]) * c.chunks
         for chunk in range(int(c.inputs[rank]) * c.chunks):
-            values.held[memory.cell(rank, Buffer.INPUT, chunk)] = first + chunk
+            values.held[memory.home(rank, chunk)] = first + chunk
     for t in order:
         _run(t, work.tasks[t], values)
     return values

@@ -1,0 +1,1 @@
+"""Files of other tools, read and judged, and schedules written for them."""

@@ -1,0 +1,202 @@
+"""The verdict on a file: the Report that a schedule gets, and what only a file has: slots, notes, unequal sums."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from algocc.collective import Buffer, Collective
+from algocc.exchange.values import NOTHING, Values
+from algocc.exchange.tasks import Work
+from algocc.program import Program
+from algocc.table import Failure, chunk_name
+from algocc.verifier import Report, bound_of, verify_program
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What holds of a file in one mode.
+
+    report: as of a schedule; `steps` are rounds of messages that need one another.
+    slots: of each connection, 0 where the format has none. least_slots: fewest that do, None if none will.
+    unequal: output chunks that all ranks should hold alike, but add up in different orders: other bits on
+        other ranks, though each is a right sum.
+    notes: what the import assumed.
+    """
+
+    report: Report
+    slots: int
+    least_slots: int | None
+    unequal: int
+    notes: tuple[str, ...]
+
+    @property
+    def correct(self) -> bool:
+        """The report's verdict."""
+        return self.report.correct
+
+    def to_json(self) -> dict[str, Any]:
+        """The report's JSON, and the rest beside it."""
+        return self.report.to_json() | {
+            "slots": self.slots,
+            "least_slots": self.least_slots,
+            "unequal": self.unequal,
+            "notes": list(self.notes),
+        }
+
+
+def fault_failures(faults: list[tuple[int, str, str, Any]]) -> list[Failure]:
+    """Faults of form as the failures of a report."""
+    return [Failure("form", None, rank, None, found, wanted, str(at)) for rank, found, wanted, at in faults]
+
+
+def judge(
+    work: Work, values: Values | None, program: Program | None, c: Collective, *, name: str, in_place: bool,
+    idempotent: bool = False, most: int = 20,
+) -> tuple[Report, int]:  # fmt: skip
+    """The Report on settled tasks and their Program, and the number of unequal output chunks."""
+    failures = fault_failures(work.faults + work.ambiguous)
+    facts: dict[str, Any] = {
+        "schedule": name, "collective": c.name, "n": c.n, "chunks": c.chunks, "in_place": in_place,
+    }  # fmt: skip
+    facts |= _volumes(work, values, c)
+    unequal = 0
+    if program is not None and values is not None:
+        checked = verify_program(program, idempotent=idempotent, most=most)
+        facts["program"] = checked
+        failures += [f for f in checked.failures if "does not hold" not in f.found]
+        if checked.deadlock_free and checked.outcome is not None:
+            outcome = checked.outcome
+            wrong = wrong_outputs(values, c, idempotent=idempotent)
+            failures += _explained(work, values, c, wrong, most)
+            facts["wrong"] = len(wrong)
+            facts["needs_commutative"] = c.reduces and not outcome.ordered
+            facts["needs_idempotent"] = outcome.idempotent and outcome.sets_right
+            facts["depth"] = outcome.depth
+            if checked.correct and not wrong:
+                unequal = len(unequal_outputs(values, c))
+    return Report(**facts, correct=not failures, failures=failures[:most]), unequal
+
+
+def _volumes(work: Work, values: Values | None, c: Collective) -> dict[str, Any]:
+    """Steps, messages and volumes; the busiest rank as a fraction of the full vector."""
+    sent, received, reduced = (np.zeros(c.n, np.int64) for _ in range(3))
+    peers: dict[tuple[str, int, int], set[int]] = defaultdict(set)
+    rounds = rounds_of(work)
+    used = set()
+    for t, task in enumerate(work.tasks):
+        if task.message:
+            sent[task.message.src] += task.message.count
+            received[task.message.dst] += task.message.count
+            used.add(rounds[t])
+            peers["out", rounds[t], task.message.src].add(task.message.dst)
+            peers["in", rounds[t], task.message.dst].add(task.message.src)
+    for rank, lane in zip(work.lane_rank, work.lanes, strict=True):
+        reduced[rank] += sum(task.count * max(0, len(task.srcs) - 1) for task in map(work.tasks.__getitem__, lane))
+    whole = max(1, c.vector * c.chunks)
+    unit = int(c.sizes[0]) if len(c.sizes) else 1
+    ports = max(map(len, peers.values()), default=0)
+    return {
+        "steps": len(used),
+        "transfers": sum(task.message is not None for task in work.tasks),
+        "ports": ports,
+        "sent_max": Fraction(int(sent.max(initial=0)) * unit, whole),
+        "received_max": Fraction(int(received.max(initial=0)) * unit, whole),
+        "reduced_max": Fraction(int(reduced.max(initial=0)) * unit, whole),
+        "bound": bound_of(c, ports=max(1, ports)),
+    }
+
+
+def rounds_of(work: Work) -> list[int]:
+    """The round of each task's message: that of the file, if all have one, else one more than those it comes after."""
+    named = [task.message.round for task in work.tasks if task.message]
+    if named and min(named) >= 0:
+        return [task.message.round if task.message else 0 for task in work.tasks]
+    from algocc.exchange.tasks import topological
+
+    before: list[list[int]] = [[] for _ in work.tasks]
+    for lane in work.lanes:
+        for a, b in zip(lane, lane[1:], strict=False):
+            before[b].append(a)
+    for e in work.edges:
+        if not e.credit:
+            before[e.after].append(e.before)
+    after = [0] * len(work.tasks)
+    rounds = [0] * len(work.tasks)
+    for t in topological(work):
+        rounds[t] = max((after[b] for b in before[t]), default=0)
+        after[t] = rounds[t] + (work.tasks[t].message is not None)
+    return rounds
+
+
+def wanted_inputs(c: Collective, rank: int, chunk: int) -> Counter[int]:
+    """How often each input chunk, counted through all ranks, must be in an output chunk."""
+    s = c.want[c.output_start[rank] + chunk // c.chunks]
+    items = c.set_items[c.set_start[s] : c.set_start[s + 1]]
+    return Counter((items * c.chunks + chunk % c.chunks).tolist())
+
+
+def wrong_outputs(values: Values, c: Collective, *, idempotent: bool = False) -> list[tuple[int, int]]:
+    """The (rank, output chunk) that do not hold what they should, in the order that was played."""
+    wrong = []
+    right: dict[tuple[int, int, int], bool] = {}
+    for rank in range(c.n):
+        for chunk in range(c.size(Buffer.OUTPUT, rank)):
+            v = values.held.get((rank, int(Buffer.OUTPUT), chunk), NOTHING)
+            key = (v, int(c.want[c.output_start[rank] + chunk // c.chunks]), chunk % c.chunks)
+            if key not in right:
+                held = values.contributions(v) if v != NOTHING else Counter()
+                want = wanted_inputs(c, rank, chunk)
+                same = held is not None and (set(held) == set(want) if idempotent or c.idempotent else held == want)
+                right[key] = same
+            if not right[key]:
+                wrong.append((rank, chunk))
+    return wrong
+
+
+def unequal_outputs(values: Values, c: Collective) -> list[tuple[int, int]]:
+    """The (set, part) that several outputs should hold alike and that are added up in more than one order."""
+    orders: dict[tuple[int, int], set[int]] = defaultdict(set)
+    for rank in range(c.n):
+        for chunk in range(c.size(Buffer.OUTPUT, rank)):
+            s = int(c.want[c.output_start[rank] + chunk // c.chunks])
+            orders[s, chunk % c.chunks].add(values.held.get((rank, int(Buffer.OUTPUT), chunk), NOTHING))
+    return sorted(key for key, found in orders.items() if len(found) > 1)
+
+
+def _explained(work: Work, values: Values, c: Collective, wrong: list[tuple[int, int]], most: int) -> list[Failure]:
+    """A failure for each of the first wrong outputs: what it holds, what it should, who wrote it last."""
+    failures = []
+    for rank, chunk in wrong[:most]:
+        cell = (rank, int(Buffer.OUTPUT), chunk)
+        v, writer = values.held.get(cell, NOTHING), values.writer.get(cell)
+        task = work.tasks[writer] if writer is not None else None
+        want = wanted_inputs(c, rank, chunk)
+        wanted = _spell(c, want)
+        if v == NOTHING:
+            found = "was never written" if task is None else "was written with what nobody had written"
+        else:
+            held = values.contributions(v)
+            found = f"holds {_spell(c, held)}" if held is not None else "holds the wrong contributions"
+            if held is not None and set(held) == set(want):
+                wanted += "; valid for idempotent operators (max, min, and, or) only"
+        failures.append(
+            Failure(
+                "data", task.step if task else None, rank, chunk_name(Buffer.OUTPUT, chunk), found, wanted,
+                str(task.place) if task else None,
+            )
+        )  # fmt: skip
+    return failures
+
+
+def _spell(c: Collective, items: Counter[int]) -> str:
+    names = []
+    for item in sorted(items.elements()):
+        rank = int(np.searchsorted(c.input_start * c.chunks, item, side="right")) - 1
+        names.append(f"r{rank}.in[{item - int(c.input_start[rank]) * c.chunks}]")
+    shown = names if len(names) <= 8 else [*names[:7], f"… {len(names) - 7} more"]
+    return "{" + ", ".join(shown) + "}"

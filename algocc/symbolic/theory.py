@@ -1,0 +1,138 @@
+"""True facts about powers of two, division and remainder, as ground axioms for a solver of linear arithmetic.
+
+The functions below are uninterpreted for the solver. What they mean is said by axioms, each a true sentence about
+whole numbers; `ground` writes down the instances for the terms at hand. So a formula that the solver refutes
+together with them is false, whatever they leave out: fewer axioms can lose a proof, never forge one.
+
+    pow2(e)     2^e
+    down(x, e)  the largest multiple of 2^e that is at most x
+    quo(x, e)   down(x, e) / 2^e
+    mod(x, m)   x modulo m
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import combinations
+from typing import Any
+
+import z3
+
+Term = Any
+"""A z3 expression; z3 has no types to speak of."""
+
+_I = z3.IntSort()
+POW = z3.Function("pow2", _I, _I)
+DOWN = z3.Function("down", _I, _I, _I)
+QUO = z3.Function("quo", _I, _I, _I)
+MOD = z3.Function("mod", _I, _I, _I)
+
+WRAPS = range(-3, 4)
+"""Multiples of the modulus that the axioms of `mod` know how to take away."""
+ROUNDS = 4
+"""The axioms speak of new terms, which have axioms; as often as this."""
+
+
+def pow2(e: Term) -> Term:
+    """2^e, a number if e is a small one."""
+    e = z3.simplify(e)
+    if z3.is_int_value(e) and 0 <= e.as_long() < 64:
+        return z3.IntVal(1 << e.as_long())
+    return POW(e)
+
+
+def applications(formulas: Iterable[Term], seen: set[int]) -> Iterator[Term]:
+    """Every application of the four functions in formulas that was not `seen`."""
+    stack = list(formulas)
+    while stack:
+        term = stack.pop()
+        if term.get_id() in seen:
+            continue
+        seen.add(term.get_id())
+        if z3.is_quantifier(term):
+            raise ValueError("a quantifier in a ground formula")
+        stack.extend(term.children())
+        if z3.is_app(term) and term.decl().kind() == z3.Z3_OP_UNINTERPRETED and term.num_args():
+            yield term
+
+
+def ground(formulas: Iterable[Term]) -> list[Term]:
+    """The axioms for the terms of these formulas."""
+    axioms: list[Term] = []
+    fresh = list(formulas)
+    keep = list(fresh)  # ids are those of living terms
+    seen: set[int] = set()
+    table: dict[str, list[Term]] = {"pow2": [], "down": [], "quo": [], "mod": []}
+    for _ in range(ROUNDS):
+        new: dict[str, list[Term]] = {name: [] for name in table}
+        for term in applications(fresh, seen):
+            if term.decl().name() in new:
+                new[term.decl().name()].append(term)
+        if not any(new.values()):
+            break
+        fresh = [*_single(new), *_pairs(table, new)]
+        for name, terms in new.items():
+            table[name] += terms
+        axioms += fresh
+        keep += fresh
+    return axioms
+
+
+def _single(new: dict[str, list[Term]]) -> Iterator[Term]:
+    for power in new["pow2"]:
+        (e,) = power.children()
+        yield z3.Implies(e >= 0, z3.And(power >= 1, power >= e + 1))
+        yield z3.Implies(e == 0, power == 1)
+    for down in new["down"]:
+        x, e = down.children()
+        yield z3.Implies(e >= 0, z3.And(down <= x, x < down + pow2(e)))
+    for quo in new["quo"]:
+        x, e = quo.children()
+        for k in (-2, -1, 0, 1, 2):
+            yield z3.Implies(e >= 0, (quo == k) == (DOWN(x, e) == k * pow2(e)))
+    for mod in new["mod"]:
+        x, m = mod.children()
+        yield z3.Implies(m >= 1, z3.And(0 <= mod, mod < m))
+        for k in WRAPS:
+            yield z3.Implies(z3.And(m >= 1, k * m <= x, x < (k + 1) * m), mod == x - k * m)
+
+
+def _pairs(old: dict[str, list[Term]], new: dict[str, list[Term]]) -> Iterator[Term]:
+    powers = old["pow2"] + new["pow2"]
+    downs = old["down"] + new["down"]
+    for a, b in _fresh_pairs(old["pow2"], new["pow2"]):
+        for low, high in ((a, b), (b, a)):
+            e, f = low.arg(0), high.arg(0)
+            yield z3.Implies(z3.And(0 <= e, e < f), 2 * low <= high)
+            yield z3.Implies(z3.And(0 <= e, e + 1 == f), 2 * low == high)
+    for a, b in _fresh_pairs(old["down"], new["down"]):
+        if not z3.eq(a.arg(0), b.arg(0)):
+            continue
+        for low, high in ((a, b), (b, a)):
+            e, f = low.arg(1), high.arg(1)
+            yield z3.Implies(z3.And(0 <= e, e <= f), high <= low)
+            yield z3.Implies(z3.And(0 <= e, e + 1 == f), z3.Or(low == high, low == high + pow2(e)))
+    if not new["down"] and not new["pow2"]:
+        return
+    # Two multiples of 2^e are equal or at least 2^e apart. A multiple of 2^f is one of 2^e if e ≤ f.
+    multiples = [(z3.IntVal(0), None), *((p, p.arg(0)) for p in powers), *((d, d.arg(1)) for d in downs)]
+    for e in _distinct(d.arg(1) for d in downs):
+        for (a, f), (b, g) in combinations(multiples, 2):
+            if g is None or (z3.is_const(a) or a.decl().name() == "pow2") and b.decl().name() == "pow2":
+                continue
+            both = z3.And(0 <= e, *(e <= h for h in (f, g) if h is not None))
+            yield z3.Implies(both, z3.Or(a == b, a + pow2(e) <= b, b + pow2(e) <= a))
+
+
+def _fresh_pairs(old: list[Term], new: list[Term]) -> Iterator[tuple[Term, Term]]:
+    yield from combinations(new, 2)
+    for a in new:
+        for b in old:
+            yield a, b
+
+
+def _distinct(terms: Iterable[Term]) -> list[Term]:
+    found: dict[int, Term] = {}
+    for term in terms:
+        found.setdefault(term.get_id(), term)
+    return list(found.values())
