@@ -53,10 +53,9 @@ def load(name: str) -> Algorithm:
         return _table(Path(name))
     known = algorithms()
     if name not in known:
-        hint = near(name, known) or ", none is near"
         raise UsageError(
-            f"unknown schedule {name!r}{hint}. `algocc list` shows all; your own is file.py:function, "
-            "or a table in file.json or file.txt"
+            f"unknown schedule {name!r}{near(name, known) or '.'} `algocc list` shows all; your own is "
+            "file.py:function, or a table in file.json or file.txt"
         )
     return known[name]
 

@@ -320,7 +320,9 @@ def envelope(lines: Mapping[str, Line]) -> list[Segment]:
     at, now = Fraction(0), min(lines.values(), default=None)
     while now is not None:
         # Those of smaller slope overtake from here on: none is lower yet, or it would be `now`.
-        meets = [(crossover(now, line), line.slope, line) for line in lines.values() if line.slope < now.slope]
+        meets = [
+            (crossover(now, line), line.slope, line) for line in lines.values() if line.slope < now.slope
+        ]
         after, _, ahead = min(meets, default=(None, None, None))
         found.append(Segment(at, after, tuple(name for name, line in lines.items() if line == now)))
         at, now = after or at, ahead

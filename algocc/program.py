@@ -162,7 +162,7 @@ def listing(p: Program) -> str:
 def check(p: Program) -> None:
     """The validator of a Program's form, run after every pass in tests.
 
-    Raises ScheduleError for ragged lists that do not fit, operands or counters out of range, Moves with no
+    Raises ScheduleError for ragged lists that do not fit, operands, lengths or counters out of range, Moves with no
     source for their destinations, writes to an input, or a counter with a second writer or a wrong total.
     """
 
@@ -201,6 +201,10 @@ def check(p: Program) -> None:
             fail(f"r{rank[i]}.{chunk_name(int(buffer[i]), int(chunk[i]), int(count[i]))} does not exist")
         if side == "dst" and (buffer == Buffer.INPUT).any():
             fail("a Move writes to an input")
+    inputs = int(c.inputs.sum()) * c.chunks
+    reads = np.diff(p.src_start) > 0
+    if ((p.like < 0) | (p.like + p.count > inputs))[reads].any():
+        fail(f"a Move is as long as an input chunk outside 0..{inputs - 1}")
     counters = len(p.counter_total)
     for item in (p.wait_counter, p.signal_counter):
         if len(item) and not 0 <= item.min() <= item.max() < counters:

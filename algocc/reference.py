@@ -91,6 +91,12 @@ def wanted(c: Collective, rank: int, chunk: int) -> Counter[tuple[int, int]]:
     return Counter((r, b * c.chunks + part) for r, b in c.wanted(rank, block))
 
 
+def is_empty(c: Collective, rank: int, chunk: int) -> bool:
+    """Whether an output chunk is part of a block of size 0."""
+    r, block = c.wanted(rank, chunk // c.chunks)[0]
+    return int(c.sizes[c.input_start[r] + block]) == 0
+
+
 def interpret(s: Schedule, *, in_place: bool = False) -> State[Counter[tuple[int, int]]]:
     """What a schedule leaves behind: the multiset of (rank, input chunk) that each place holds.
 
@@ -129,9 +135,14 @@ def expressions(s: Schedule, *, in_place: bool = False) -> State[Tree]:
 def wrong_outputs(
     state: State[Counter[tuple[int, int]]], *, idempotent: bool = False
 ) -> Iterator[tuple[int, int]]:
-    """The (rank, output chunk) that do not hold what the collective wants; as sets, if idempotent."""
+    """The (rank, output chunk) that do not hold what the collective wants; as sets, if idempotent.
+
+    Of a block of size 0 nothing is asked, not even to be written.
+    """
     as_sets = idempotent or state.collective.idempotent
     for (rank, chunk), held in state.outputs().items():
+        if is_empty(state.collective, rank, chunk):
+            continue
         want = wanted(state.collective, rank, chunk)
         if held is None or (set(held) != set(want) if as_sets else held != want):
             yield rank, chunk
@@ -479,9 +490,14 @@ def all_interleavings(p: Program, limit: int = 100_000, *, iterations: int = 1) 
 
 
 def is_right(p: Program, outputs: Outputs, *, idempotent: bool = False) -> bool:
-    """Whether the outputs of a run are what the collective wants, in each iteration of that iteration's inputs."""
+    """Whether the outputs of a run are what the collective wants, in each iteration of that iteration's inputs.
+
+    Of a block of size 0 nothing is asked, not even to be written.
+    """
     as_sets = idempotent or p.collective.idempotent
     for (iteration, rank, chunk), held in outputs.items():
+        if is_empty(p.collective, rank, chunk):
+            continue
         want = [(iteration, r, i) for r, i in wanted(p.collective, rank, chunk).elements()]
         if held is None or (set(held) != set(want) if as_sets else list(held) != sorted(want)):
             return False

@@ -1,8 +1,7 @@
 """Schedules as files: JSON, without loss, and a text that people read and write by hand.
 
 `docs/schedule-format.md` gives the grammar of both. Reading never runs code, what it allocates is bounded by
-the length of the file and the limits below, and whatever is wrong with a file is one UsageError that says
-where.
+the length of the file and the limits below, and what is wrong with a file is one UsageError that says where.
 """
 
 from __future__ import annotations
@@ -394,7 +393,8 @@ def _header(c: Collective) -> str:
 def _check_words(s: Schedule) -> None:
     limits = {
         "action": (0, int(Action.PREREDUCE)), "rank": (0, 2**31), "peer": (0, 2**31),
-        "buffer": (0, 2), "peer_buffer": (0, 2), "chunk": (0, 2**31), "peer_chunk": (0, 2**31), "count": (1, 2**31),
+        "buffer": (0, 2), "peer_buffer": (0, 2), "chunk": (0, 2**31), "peer_chunk": (0, 2**31),
+        "count": (1, 2**31),
     }  # fmt: skip
     for key, (low, high) in limits.items():
         column = getattr(s, key)
@@ -456,9 +456,9 @@ def parse(text: str, *, source: str = "<text>") -> Schedule:
 
     Raises UsageError with file and line, what was found and what was wanted.
 
-    >>> parse("collective all_reduce n=2\\nload\\nstep\\n 0: send [0] to 1\\n 1: reduce [0] form 0")
-    Traceback (most recent call last): algocc.errors.UsageError: <text>:5: 'reduce [0] form 0': found 'form';
-    did you mean from?; wanted from or into
+    >>> parse("collective all_reduce n=2\\nload\\nstep\\n  0: send [0] form 1")
+    Traceback (most recent call last):
+    algocc.errors.UsageError: <text>:4: 'send [0] form 1': found 'form'; wanted to
     """
     reader = _Reader(source)
     for number, line in enumerate(text.split("\n"), 1):

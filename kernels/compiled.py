@@ -11,7 +11,7 @@ from typing import Any
 import numba
 from numba import types
 
-from algocc.kernels import cpu, lane, reduction, team
+from algocc.kernels import cpu, gate, lane, reduction, team
 from algocc.kernels.operators import ELEMENTS, Element, Operator, kernel_of
 
 _I64 = types.int64
@@ -69,6 +69,12 @@ def serve() -> Any:
 def call() -> Any:
     """`team.build_call`, compiled: (block) → None, without the interpreter's lock."""
     return _threaded(team.build_call(cpu, stamp=stamp()), types.void(_I64))
+
+
+@cache
+def rank_call() -> Any:
+    """`gate.build`, compiled: (block) → why it ended as in `layout`, without the interpreter's lock."""
+    return _threaded(gate.build(cpu, stamp=stamp()), _I64(_I64))
 
 
 def compilations() -> dict[str, int]:

@@ -15,7 +15,10 @@ def build(P: ModuleType, *, stamp: str) -> Callable[..., Any]:
     """The lane for the target whose primitives are P; `stamp` is the source it is built from."""
 
     def lane(block, index):
-        """Run lane `index` of the program at `block`; 0, or why it stopped early as in `layout`."""
+        """Run lane `index` of the program at `block`; 0, or why it stopped early as in `layout`.
+
+        From Move BEGIN_MOVE of tile BEGIN_TILE to Move END_MOVE of tile ITERATIONS, or the end of the tile before.
+        """
         P.built_from(stamp)
         tile, size = P.word(block, at.TILE), P.word(block, at.SIZE)
         starts = P.word(block, at.LANE_START)
@@ -25,9 +28,12 @@ def build(P: ModuleType, *, stamp: str) -> Callable[..., Any]:
         addresses = local + 8 * at.ADDRESSES
         bases, counters = P.word(block, at.BASES), P.word(block, at.COUNTERS)
         abort = P.word(block, at.LINES) + at.ABORT * at.LINE
-        for t in range(P.word(block, at.ITERATIONS)):
+        begin_tile, last_tile = P.word(block, at.BEGIN_TILE), P.word(block, at.ITERATIONS)
+        for t in range(begin_tile, last_tile + 1):
             g = np.uint64(P.word(block, at.FIRST)) + np.uint64(t)
-            for m in range(begin, end):
+            first = begin + P.word(block, at.BEGIN_MOVE) if t == begin_tile else begin
+            stop = begin + P.word(block, at.END_MOVE) if t == last_tile else end
+            for m in range(first, stop):
                 move = P.word(block, at.MOVES) + 8 * at.MOVE_WORDS * m
 
                 stuck = 0

@@ -9,7 +9,7 @@ LINE = 128
 """Bytes that a counter has to itself."""
 
 # The block: one for each program made ready to run
-ITERATIONS = 0  # tiles of this call
+ITERATIONS = 0  # tile that a lane stops at: the number of tiles of this call, or less if it goes on later
 FIRST = 1  # number of its first iteration, counted through all calls
 TILE = 2  # elements
 SIZE = 3  # bytes of an element
@@ -31,7 +31,23 @@ LINES = 18  # address of the lines below
 LANES = 19
 LANE = 20  # address of the compiled lane
 ABSENT = 21  # a lane that does not come, to test what the others do; -1 for none
-BLOCK_WORDS = 22
+BEGIN_TILE = 22  # where in the call a lane begins: this tile, and so many Moves into it
+BEGIN_MOVE = 23
+END_MOVE = 24  # and where it stops: so many Moves into tile ITERATIONS
+GATE = 25  # from here on for a rank that runs its own lane: address of the gate, as below
+MEMBER = 26  # which of those at the gate this rank is, and how many they are
+MEMBERS = 27
+INDEX = 28  # its lane
+STATE = 29  # address of the words below, which all programs of a rank share
+MAPS = 30  # address of a word a member: where its memory begins, as this process sees it
+GLOBALS = 31  # address of a word a member: its rank
+RECORD = 32  # address of the words after EPOCH of the record that it shows at the gate
+CHECKED = 33  # 1: compare the records
+PRELUDE = 34  # first Moves of its lane that touch nothing of another rank, so need not wait at the gate
+LEAVERS = 35  # address of the members that touch its input or output: it leaves after them
+LEAVER_COUNT = 36
+TILES = 37  # tiles of a whole call
+BLOCK_WORDS = 38
 
 # A Move
 DESTINATIONS = 0
@@ -87,3 +103,28 @@ DONE = 2  # lanes that finished, over all calls
 STOP = 3
 CALLER = 4  # semaphore of the thread that called
 WORKER = 5  # semaphore of lane 0, and one more line for each lane
+
+# The gate: lines that the ranks of one node share. First the abort line of `LINES`, then for each member two records,
+# used in turns, then for each one its word DONE, then its word CLOSED
+ABORT_LINES = 1
+
+# A record: what a rank shows when it enters a call, one line
+EPOCH = 0  # number of the call, written last
+SIGNATURE = 1  # of what is called; the lowest bit says which program of it runs
+INPUT_AT = 2  # where things lie in its memory, in bytes
+OUTPUT_AT = 3
+SCRATCH_AT = 4
+COUNTERS_AT = 5
+TEXT_AT = 6  # the signature in words
+RECORD_WORDS = 7
+
+# The state of a rank
+CALL = 0  # calls so far
+WAITED_FOR = 1  # the member that it waited for in vain
+STATE_WORDS = 2
+
+# What became of a call, besides FINE, TIMED_OUT and GAVE_UP, which a lane says
+NOT_ENTERED = 3  # a member did not come
+DISAGREES = 4  # the signatures differ
+OTHER_PROGRAM = 5  # they differ in the lowest bit only
+NOT_LEFT = 6  # a member did not finish

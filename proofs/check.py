@@ -3,8 +3,8 @@
     python -I proofs/check.py cert.json
 
 A certificate (docs/certificate-format.md) holds a schedule, what its collective demands, and claims. This program
-replays the schedule on exact values, counts, compares every output with the multiset demanded, and evaluates
-each lower bound from what is demanded, whatever the collective is called. It prints each claim with ok or FALSE.
+replays the schedule on exact values, counts, compares every output with the multiset demanded, evaluates each lower
+bound from what is demanded, whatever the collective is called, and prints each claim with ok or FALSE.
 
 Exit code: 0 every claim holds; 1 some claim is FALSE; 2 the file can't be used.
 """
@@ -15,9 +15,11 @@ import json
 import re
 import sys
 from collections import Counter
+from collections.abc import Callable
 from fractions import Fraction
-from itertools import groupby
-from typing import Any, NamedTuple
+from functools import partial
+from itertools import groupby, pairwise
+from typing import Any
 
 FORMAT, VERSION = "algocc-certificate", 1
 MOST_BYTES = 1 << 25  # of a file
@@ -28,32 +30,31 @@ TRUSTED = """\
 trusted: the statements of the theorems named (proofs/*.v; Coq checks their proofs, this program does not), for which
 it does not matter what ranks and chunks are called. Not spoken of: the Program that runs, kernels, rounding."""
 
-MEASURES = ("steps", "sent_max", "received_max", "reduced_max")
+SHARES = ("sent_max", "received_max", "reduced_max")
+FLAGS = ("correct", "needs_commutative", "needs_idempotent", "bandwidth_optimal", "step_optimal")
+COUNTS = ("steps", "transfers", "ports", "scratch")
 COLUMNS = ("step", "action", "rank", "peer", "buffer", "chunk", "peer_buffer", "peer_chunk", "count")
 COPY, REDUCE, PREREDUCE = 0, 1, 2
 INPUT, OUTPUT, SCRATCH = 0, 1, 2
 SHAPE = {
     "format": str,
     "version": int,
-    "collective": {
-        **{"name": str, "chunks": int, "idempotent": bool},
-        **{"inputs": [[int]], "outputs": [[int]], "sets": [[[int]]], "alias": [[int]]},
-    },
-    "schedule": {"name": str, "columns": dict.fromkeys(COLUMNS, [int])},
-    "claims": {
-        **{"mode": str, "correct": bool, "needs_commutative": bool, "needs_idempotent": bool},
-        **{"steps": int, "transfers": int, "ports": int, "scratch": int},
-        **{"sent_max": Fraction, "received_max": Fraction, "reduced_max": Fraction},
-        **{"bandwidth_optimal": bool, "step_optimal": bool},
-    },
-    "bounds": {m: (None, {"at_least": Fraction, "theorem": str, "instance": {str: (None, int)}}) for m in MEASURES},
+    "collective": {"name": str, "chunks": int, "idempotent": bool, "inputs": [[int]], "outputs": [[int]]}
+    | {"sets": [[[int]]], "alias": [[int]]},
+    "schedule": {"name": str, "columns": {column: [int] for column in COLUMNS}},
+    "claims": {"mode": str, **dict.fromkeys(FLAGS, bool), **dict.fromkeys(COUNTS, int), **dict.fromkeys(SHARES, Fraction)},
+    "bounds": {measure: (None, {"at_least": Fraction, "theorem": str, "instance": {str: (None, int)}})
+               for measure in ("steps", *SHARES)},
     "invariant": (None, {"values": [[(None, int)]], "steps": [[int]]}),
-}
+}  # fmt: skip
 """What a certificate looks like: [x] is a list of x, (None, x) null or x, {str: x} has any keys."""
 
 Item = tuple[int, int]  # (rank, input block)
 Place = tuple[int, int, int]  # (rank, buffer, chunk)
 Value = tuple[Any, ...]  # (length, input chunk), or of a reduction (length, left, right); a length is (size, part)
+Given = dict[str, int | None]
+Proved = tuple[Given, dict[str, Fraction]]
+Verdict = tuple[str, bool | None, str]  # claim, whether it holds, why; None: a false one leaves nothing to check
 
 
 class Unusable(Exception):
@@ -62,14 +63,6 @@ class Unusable(Exception):
 
 class Wrong(Exception):
     """A claim is false, and why."""
-
-
-class Verdict(NamedTuple):
-    """What became of a claim; ok is None where a false one before it leaves nothing to check."""
-
-    claim: str
-    ok: bool | None
-    text: str
 
 
 def need(condition: object, message: str) -> None:
@@ -87,7 +80,7 @@ def fit(value: Any, shape: Any, where: str) -> Any:
     """`value`, its fractions read, if it has the shape."""
     if isinstance(shape, tuple):
         return None if value is None else fit(value, shape[1], where)
-    kind = str if shape is Fraction else type(shape) if isinstance(shape, (list, dict)) else shape
+    kind: Any = str if shape is Fraction else type(shape) if isinstance(shape, (list, dict)) else shape
     if type(value) is not kind or kind is int and not 0 <= value < 1 << 53:
         raise Unusable(f"{where} is {show(value)}, wanted {kind.__name__}{', 0 or more, below 2^53' * (kind is int)}")
     if kind is list:
@@ -125,14 +118,10 @@ class Collective:
     """What is demanded, in blocks; `chunks` parts make a block, and input chunks are counted through all ranks."""
 
     def __init__(self, data: dict[str, Any]) -> None:
-        self.chunks: int = data["chunks"]
-        self.idempotent: bool = data["idempotent"]
+        self.chunks, self.idempotent, self.alias = int(data["chunks"]), bool(data["idempotent"]), data["alias"]
         self.sizes: list[list[int]] = data["inputs"]
         self.outputs: list[list[int]] = data["outputs"]
-        self.alias: list[list[int]] = data["alias"]
-        self.sets: list[Counter[Item]] = [Counter(tuple(item) for item in items) for items in data["sets"]]  # type: ignore[misc]
-        self.n = len(self.sizes)
-        self.visits = MOST_VISITS
+        self.n, self.visits = len(self.sizes), MOST_VISITS
         need(self.n == len(self.outputs) >= 1 <= self.chunks, "collective: wanted 1 rank or more, and 1 chunk or more")
         blocks = max(sum(map(len, side)) for side in (self.sizes, self.outputs))
         need(blocks * self.chunks <= MOST_CHUNKS, f"collective: too large: more than {MOST_CHUNKS} chunks")
@@ -140,6 +129,7 @@ class Collective:
         for sizes in self.sizes:
             self.first.append(self.first[-1] + len(sizes) * self.chunks)
         size_of = {(r, b): size for r, sizes in enumerate(self.sizes) for b, size in enumerate(sizes)}
+        self.sets: list[Counter[Item]] = [Counter((*item,) for item in items) for items in data["sets"]]
         for i, items in enumerate(self.sets):
             need(items.keys() <= size_of.keys(), f"collective.sets[{i}] names no [rank, input block] that exists")
             need(len({size_of[x] for x in items}) == 1, f"collective.sets[{i}]: wanted blocks, and of one size")
@@ -148,12 +138,13 @@ class Collective:
         places = {(r, o): size[s] for r, own in enumerate(self.outputs) for o, s in enumerate(own)}
         need(all(len(row) == 3 for row in self.alias), "collective.alias: wanted [rank, input block, output block]")
         pairs = {(r, i): (r, o) for r, i, o in self.alias}
-        once = len(pairs) == len(set(pairs.values())) == len(self.alias) and pairs.keys() <= size_of.keys()
-        once = once and all(size_of[a] == places.get(b) for a, b in pairs.items())
-        need(once, "collective.alias: wanted input blocks that each share memory with an output block of their size")
+        fine = len(pairs) == len({*pairs.values()}) == len(self.alias) and pairs.keys() <= size_of.keys()
+        need(fine and all(size_of[a] == places.get(b) for a, b in pairs.items()),
+             "collective.alias: wanted input blocks that each share memory with one output block of their size")  # fmt: skip
         loads = [sum(own) for own in self.sizes] + [sum(size[s] for s in own) for own in self.outputs]
         self.whole = max(1, max(loads) * self.chunks)  # the full vector; the unit is a chunk of a block of size 1
-        self.amount = [size * self.chunks for size in size]  # of an output block that wants this set
+        self.amount = [of_one * self.chunks for of_one in size]  # of an output block that wants this set
+        self.wants = [(r, s) for r, own in enumerate(self.outputs) for s in own]
 
     def spend(self, visits: int) -> None:
         self.visits -= visits
@@ -165,15 +156,15 @@ class Collective:
         self.spend(n * n)
         rooted = self.sizes if name in ("broadcast", "scatter") else self.outputs
         root = next((r for r in ranks if rooted[r]), 0)
-        wants = [demanded(name, n, root, r) for r in ranks]
-        used = Counter(x for own in self.outputs for s in own for x in self.sets[s].elements())
+        used = Counter(x for _, s in self.wants for x in self.sets[s].elements())
         spare = {(r, b) for r in ranks for b in range(len(self.sizes[r]))} - used.keys()
         if name == "send_recv":
-            fine = max(used.values(), default=1) == 1 and all(self.sets[s].total() == 1 for own in self.outputs for s in own)
-        elif wants[0] is None:
-            return f"no name known here: it is what is spelled out, on {n} ranks"
+            fine = max(used.values(), default=1) == 1 == max((self.sets[s].total() for _, s in self.wants), default=1)
+        elif name in DEMANDS:
+            wants = ([*map(Counter, DEMANDS[name](n, r, root))] for r in ranks)
+            fine = all([self.sets[s] for s in own] == want for own, want in zip(self.outputs, wants, strict=True))
         else:
-            fine = all([self.sets[s] for s in own] == [*map(Counter, w)] for own, w in zip(self.outputs, wants, strict=True))
+            return f"no name known here: it is what is spelled out, on {n} ranks"
         fine &= name == "all_to_all_v" or all(size == 1 for own in self.sizes for size in own)
         fine &= spare == ({(n - 1, 0)} if name == "exscan" else set()) and self.idempotent == (name == "barrier")
         if not fine:
@@ -181,16 +172,20 @@ class Collective:
         return f"{name} on {n} ranks, as spelled out"
 
 
-def demanded(name: str, n: int, root: int, r: int) -> list[list[Item]] | None:
-    """The sets that the outputs of rank r want in a collective of this name; None if it is not known."""
-    firsts, mine, at_root = [(i, 0) for i in range(n)], [(i, r) for i in range(n)], int(r == root)
-    gathered, each_mine = [[x] for x in firsts], [[x] for x in mine]
-    known: dict[str, list[list[Item]]] = {
-        **{"all_reduce": [firsts], "barrier": [firsts], "reduce": [firsts] * at_root, "reduce_scatter": [mine]},
-        **{"all_gather": gathered, "gather": gathered * at_root, "all_to_all": each_mine, "all_to_all_v": each_mine},
-        **{"broadcast": [[(root, 0)]], "scatter": [[(root, r)]], "scan": [firsts[: r + 1]], "exscan": [firsts[:r]] if r else []},
-    }
-    return known.get(name)
+# The sets that the outputs of rank r want, of n ranks.
+DEMANDS: dict[str, Callable[[int, int, int], list[list[Item]]]] = {
+    "all_reduce": lambda n, r, root: [[(i, 0) for i in range(n)]],
+    "all_gather": lambda n, r, root: [[(i, 0)] for i in range(n)],
+    "all_to_all": lambda n, r, root: [[(i, r)] for i in range(n)],
+    "broadcast": lambda n, r, root: [[(root, 0)]],
+    "exscan": lambda n, r, root: [[(i, 0) for i in range(r)]] if r else [],
+    "reduce_scatter": lambda n, r, root: [[(i, r) for i in range(n)]],
+    "scan": lambda n, r, root: [[(i, 0) for i in range(r + 1)]],
+    "scatter": lambda n, r, root: [[(root, r)]],
+}
+DEMANDS |= {"barrier": DEMANDS["all_reduce"], "all_to_all_v": DEMANDS["all_to_all"]}
+DEMANDS["reduce"] = lambda n, r, root: DEMANDS["all_reduce"](n, r, root) if r == root else []
+DEMANDS["gather"] = lambda n, r, root: DEMANDS["all_gather"](n, r, root) if r == root else []
 
 
 def spoken(place: Place) -> str:
@@ -201,21 +196,15 @@ class Run:
     """A schedule, carried out step by step: what each place holds, and what that costs."""
 
     def __init__(self, c: Collective) -> None:
-        k = c.chunks
-        self.c = c
+        self.c, k = c, c.chunks
         self.same = {(r, INPUT, i * k + j): (r, OUTPUT, o * k + j) for r, i, o in c.alias for j in range(k)}
         self.memory: dict[Place, Value] = {}
         for r, sizes in enumerate(c.sizes):
             for chunk in range(len(sizes) * k):
-                size = sizes[chunk // k]
-                length = (size, chunk % k) if size else (0, 0)
-                self.memory[self.at((r, INPUT, chunk))] = (length, c.first[r] + chunk)
+                size, part, place = sizes[chunk // k], chunk % k, (r, INPUT, chunk)
+                self.memory[self.same.get(place, place)] = ((size, part * bool(size)), c.first[r] + chunk)
         self.steps = self.transfers = self.ports = self.scratch = 0
-        self.volume = {measure: [0] * c.n for measure in MEASURES[1:]}
-
-    def at(self, place: Place) -> Place:
-        """The place that stands for the memory of a place."""
-        return self.same.get(place, place)
+        self.volume = {share: [0] * c.n for share in SHARES}
 
     def step(self, step: int, rows: list[tuple[int, ...]]) -> list[Place]:
         """Take a step: all is read before anything is written. The places written; Wrong if it can't be taken."""
@@ -225,17 +214,17 @@ class Run:
             if max(rank, peer) >= self.c.n or action > PREREDUCE or max(buffer, peer_buffer) > SCRATCH or count < 1:
                 raise Wrong(f"step {step}: a row names a rank, an action, a buffer or a count that does not exist")
             for r, b, end in ((rank, buffer, chunk + count), (peer, peer_buffer, peer_chunk + count)):
-                room = MOST_CHUNKS if b == SCRATCH else len((self.c.sizes, self.c.outputs)[b][r]) * self.c.chunks
                 self.scratch = max(self.scratch, end * (b == SCRATCH))
-                if end > room:
+                if end > (MOST_CHUNKS if b == SCRATCH else len((self.c.sizes, self.c.outputs)[b][r]) * self.c.chunks):
                     raise Wrong(f"step {step}: {spoken((r, b, end - 1))} does not exist")
             if peer_buffer == INPUT:
-                raise Wrong(f"step {step}: {spoken((peer, INPUT, peer_chunk))} is written, an input")
+                raise Wrong(f"step {step}: {spoken((peer, INPUT, peer_chunk))} is an input, and is written")
             moved = 0
             for i in range(count):
-                value = self.memory.get(self.at((rank, buffer, chunk + i)))
+                place = (rank, buffer, chunk + i)
+                value = self.memory.get(self.same.get(place, place))
                 if value is None:
-                    raise Wrong(f"step {step}: {spoken((rank, buffer, chunk + i))} is read before it is written")
+                    raise Wrong(f"step {step}: {spoken(place)} is read before it is written")
                 moves.append((action, (peer, peer_buffer, peer_chunk + i), value))
                 moved += value[0][0]
             self.volume["reduced_max"][peer] += moved * (action != COPY)
@@ -260,6 +249,28 @@ class Run:
             self.memory[place] = value
         return sorted(actions)
 
+    def follow(self, columns: dict[str, list[int]], invariant: dict[str, Any] | None) -> None:
+        """Take all steps; after each, compare what was written with the invariant, if there is one."""
+        need(len({len(column) for column in columns.values()}) == 1, "schedule.columns: wanted as many rows in each")
+        need(sum(columns["count"]) <= MOST_MOVES, f"schedule: too large: more than {MOST_MOVES} chunks are moved")
+        values: list[list[int]] = []
+        for i, (base, *more) in enumerate(value or [None] for value in invariant["values"]) if invariant else ():
+            need(None not in more and (base is None or base < i), f"invariant.values[{i}] adds to no earlier value")
+            values.append(sorted([*(values[base] if base is not None else []), *more]))
+            self.c.spend(len(values[i]))
+        steps = [list(rows) for _, rows in groupby(zip(*columns.values(), strict=True), key=lambda row: row[0])]
+        if invariant and len(invariant["steps"]) != len(steps):
+            raise Wrong(f"the schedule has {len(steps)} steps, the invariant {len(invariant['steps'])}")
+        for step, rows in enumerate(steps):
+            need(rows[0][0] == step, f"schedule: step {rows[0][0]} comes where {step} should: wanted all from 0 in order")
+            written = self.step(step, rows)
+            said = invariant["steps"][step] if invariant else [None] * len(written)
+            if len(said) != len(written):
+                raise Wrong(f"step {step} writes {len(written)} chunks, the invariant has {len(said)}")
+            for place, k in zip(written, said, strict=True):
+                if k is not None and (k >= len(values) or sorted(self.leaves(self.memory[place])) != values[k]):
+                    raise Wrong(f"after step {step}, {spoken(place)} does not hold what the invariant says")
+
     def leaves(self, value: Value) -> list[int]:
         """The input chunks reduced into a value, in the order of the reduction."""
         found, stack = [], [value]
@@ -279,67 +290,143 @@ class Run:
         for r, own in enumerate(c.outputs):
             for chunk in range(len(own) * c.chunks):
                 value, s, part = self.memory.get((r, OUTPUT, chunk)), own[chunk // c.chunks], chunk % c.chunks
-                if (id(value), s, part) not in judged:
+                if (id(value), s, part) not in judged and c.amount[s]:
                     judged.add((id(value), s, part))
                     found = self.leaves(value) if value else []
                     wants = Counter({c.first[q] + b * c.chunks + part: times for (q, b), times in c.sets[s].items()})
                     c.spend(len(wants))
                     if Counter(found) != wants if not c.idempotent else set(found) != set(wants):
                         raise Wrong(f"{spoken((r, OUTPUT, chunk))} does not hold what is wanted there")
-                    unordered |= any(a >= b for a, b in zip(found, found[1:], strict=False))
+                    unordered |= any(a >= b for a, b in pairwise(found))
                     repeated |= len(set(found)) < len(found)
-        reduces = any(items.total() > 1 for items in c.sets)
-        return {"needs_commutative": unordered and reduces, "needs_idempotent": repeated and c.idempotent}
+        unordered &= any(items.total() > 1 for items in c.sets)
+        return {"correct": True, "needs_commutative": unordered, "needs_idempotent": repeated and c.idempotent}
 
 
-def follow(run: Run, columns: dict[str, list[int]], invariant: dict[str, Any] | None) -> str:
-    """Take all steps of a schedule; after each, compare what it wrote with the invariant, if there is one."""
-    need(len(set(map(len, columns.values()))) == 1, "schedule.columns: wanted as many rows in each")
-    need(sum(columns["count"]) <= MOST_MOVES, f"schedule: too large: more than {MOST_MOVES} chunks are moved")
-    values: list[list[int]] = []
-    for i, (base, *more) in enumerate(value or [None] for value in invariant["values"]) if invariant else ():
-        need(None not in more and (base is None or base < i), f"invariant.values[{i}] adds to no earlier value")
-        values.append(sorted([*(values[base] if base is not None else []), *more]))
-        run.c.spend(len(values[i]))
-    taken = -1
-    for taken, (step, rows) in enumerate(groupby(zip(*columns.values(), strict=True), key=lambda row: row[0])):
-        need(step == taken, f"schedule: step {step} comes where step {taken} should: wanted all from 0, in order")
-        written = run.step(step, list(rows))
-        said = invariant["steps"][step : step + 1] if invariant else [[None] * len(written)]
-        if [*map(len, said)] != [len(written)]:
-            raise Wrong(f"invariant: step {step} writes {len(written)} chunks, and that many values were wanted")
-        for place, k in zip(written, said[0], strict=True):
-            if k is not None and (k >= len(values) or sorted(run.leaves(run.memory[place])) != values[k]):
-                raise Wrong(f"invariant: after step {step}, {spoken(place)} holds something else")
-    if invariant and len(invariant["steps"]) != taken + 1:
-        raise Wrong(f"invariant: {len(invariant['steps'])} steps, the schedule has {taken + 1}")
-    return "as the invariant says after each step, and " if invariant else ""
+def reduced(c: Collective, k: int) -> list[tuple[int, Item, int]]:
+    """(rank, (0, b), amount) for each output that wants block b of the ranks 0..k-1, how often does not matter, and
+    nothing else. For k = 1 (rank, item, amount): it wants one block, of any rank."""
+    found = []
+    for r, s in c.wants:
+        c.spend(len(c.sets[s]))
+        q, b = min(c.sets[s])
+        if len(c.sets[s]) == k and (k == 1 or c.sets[s].keys() == {(i, b) for i in range(k)}):
+            found.append((r, (q, b), c.amount[s]))
+    return found
 
 
-def bound(c: Collective, theorem: str, given: dict[str, int | None], ports: int) -> tuple[dict[str, Any], dict[str, Fraction]]:
-    """The instance of a theorem that this collective is, and what it proves; `given` picks a rank, or how many ranks.
+def must(c: Collective, given: Given, ports: int, share: str, what: str) -> Proved:
+    """What a rank must send to others, or receive: each input, or chunk reduced over k ranks of which it is one, that
+    they, or it, must end with. All ranks together: what is sent is received, so the busiest does the mean of either."""
+    rank, k = given.get("rank"), 1 if what == "inputs" else max(2, given.get("ranks") or 0)
+    lacks = {
+        (q if share == "sent_max" else r, x): amount
+        for r, x, amount in reduced(c, k) for q in (range(k) if k > 1 else [x[0]]) if q != r
+    }  # fmt: skip
+    total = sum(amount for (q, _), amount in lacks.items() if rank in (None, q))
+    proved = dict.fromkeys(SHARES[:2], Fraction(total, c.n * c.whole)) if rank is None else {share: Fraction(total, c.whole)}
+    return {"rank": rank, what: total, **({} if k == 1 else {"ranks": k})}, proved
 
-    Chunks are reduced over k ranks where an output wants block b of the ranks 0..k-1, how often does not matter, and
-    nothing else; inputs are the same with k = 1 and any rank. Without a rank, all ranks together: as what is sent is
-    received, the busiest sends, and receives, the mean.
-    """
-    n, rank, k = c.n, given.get("rank"), 1 if theorem.endswith("_inputs") else given.get("ranks") or 0
-    c.spend(sum(len(c.sets[s]) for _, s in c.wanted()))
-    if theorem in ("Rounds.all_to_one_rounds", "Rounds.one_to_all_rounds"):  # one rank depends on all of these, or they on it
-        pairs = {(r, q) for r, s in c.wanted() for q, _ in c.sets[s]}
-        met = {rank, *(q for r, q in pairs if r == rank)} if "to_one" in theorem else {rank, *(r for r, q in pairs if q == rank)}
-        rounds = next(t for t in range(n) if (ports + 1) ** t >= len(met))
-        return {"ports": ports, "rank": rank, "ranks": len(met)}, {"steps": Fraction(rounds)}
-    held = [(r, min(c.sets[s]), c.amount[s]) for r, s in c.wanted() if is_block(c.sets[s], k)]
-    size = {x: amount for _, x, amount in held}
-    if theorem == "WorkBounds.reduction_work":
-        total = sum(size.values())
-        return {"ranks": k, "chunks": total}, {"reduced_max": Fraction((k - 1) * total, n * c.whole)}
-    if theorem == "VolumeBounds.all_reduce_volume":
-        total = sum(size[x] for x, times in Counter(x for x, _ in {(x, r) for r, x, _ in held}).items() if times == n == k)
-        return {"ranks": n, "chunks": total}, dict.fromkeys(("sent_max", "received_max"), Fraction(2 * (n - 1) * total, n * c.whole))
-    over = lambda x: range(k) if k > 1 else [x[0]]
-    sides = {
-        "VolumeBounds.must_send": ("sent_max", {(q, x) for r, x, _ in held for q in over(x) if q != r}),
-        "VolumeBounds.must_receive": ("received_max", {(r, x) for r, x, _ in held for q in over(x) if q != r}),
-    }
+
+def all_reduce_volume(c: Collective, given: Given, ports: int) -> Proved:
+    """If all n ranks must end with m chunks reduced over them, one sends, and one receives, 2(n-1)m/n chunks."""
+    holders = {(x, r): amount for r, x, amount in reduced(c, c.n)}
+    times = Counter(x for x, _ in holders)
+    m = sum(amount for (x, r), amount in holders.items() if r == 0 and times[x] == c.n)
+    return {"ranks": c.n, "chunks": m}, dict.fromkeys(SHARES[:2], Fraction(2 * (c.n - 1) * m, c.n * c.whole))
+
+
+def reduction_work(c: Collective, given: Given, ports: int) -> Proved:
+    """m chunks reduced over k ranks, wherever they end, take (k-1)m reductions in all; some rank does the mean."""
+    k = given.get("ranks") or 1
+    m = sum({x: amount for _, x, amount in reduced(c, k)}.values())
+    return {"ranks": k, "chunks": m}, {"reduced_max": Fraction((k - 1) * m, c.n * c.whole)}
+
+
+def rounds(c: Collective, given: Given, ports: int, into: bool) -> Proved:
+    """If a rank depends on k ranks, itself one of them, or they on it, then k <= (ports+1)^steps."""
+    rank = given.get("rank")
+    met = {rank}
+    for r, s in c.wants:
+        c.spend(len(c.sets[s]))
+        met |= {q if into else r for q, _ in c.sets[s] if c.amount[s] and rank == (r if into else q)}
+    least = next(t for t in range(c.n) if (ports + 1) ** t >= len(met))
+    return {"rank": rank, "ranks": len(met), "ports": ports}, {"steps": Fraction(least)}
+
+
+# For each theorem known: the instance that a collective is, given a rank or a number of ranks, and what it proves.
+THEOREMS: dict[str, Callable[[Collective, Given, int], Proved]] = {
+    "Rounds.all_to_one_rounds": partial(rounds, into=True),
+    "Rounds.one_to_all_rounds": partial(rounds, into=False),
+    "VolumeBounds.all_reduce_volume": all_reduce_volume,
+    "VolumeBounds.must_receive_chunks": partial(must, share="received_max", what="chunks"),
+    "VolumeBounds.must_receive_inputs": partial(must, share="received_max", what="inputs"),
+    "VolumeBounds.must_send_chunks": partial(must, share="sent_max", what="chunks"),
+    "VolumeBounds.must_send_inputs": partial(must, share="sent_max", what="inputs"),
+    "WorkBounds.reduction_work": reduction_work,
+}
+
+
+def bound(c: Collective, measure: str, said: dict[str, Any], ports: int) -> str:
+    """Wrong unless the theorem says so of this collective."""
+    theorem, given = said["theorem"], said["instance"]
+    if theorem not in THEOREMS or (given.get("rank") or 0) >= c.n:
+        raise Wrong(f"{show(theorem)}: no theorem known here, or of a rank that does not exist")
+    instance, proved = THEOREMS[theorem](c, given, ports)
+    if given != instance or proved.get(measure) != said["at_least"]:
+        raise Wrong(f"at least {said['at_least']} does not follow from {theorem}; its instance here is {instance}")
+    return f"at least {said['at_least']}: {theorem}, {', '.join(f'{key}={value}' for key, value in given.items())}"
+
+
+def check(text: str) -> list[Verdict]:
+    """The verdict on each claim of a certificate; Unusable if it is none."""
+    data = read(text)
+    c, verdicts, least = Collective(data["collective"]), list[Verdict](), dict[str, Fraction]()
+    run, found = Run(c), {"mode": "in place" if c.alias else "out of place"} | dict[str, Any]()
+
+    def judge(claim: str, reason: Callable[[], str]) -> bool:
+        try:
+            verdicts.append((claim, True, reason()))
+        except Wrong as error:
+            verdicts.append((claim, False, str(error)))
+        return verdicts[-1][1] is True
+
+    def replayed() -> str:
+        run.follow(data["schedule"]["columns"], data["invariant"])
+        found.update({count: getattr(run, count) for count in COUNTS}, **run.judge())
+        found.update({share: Fraction(max(run.volume[share]), c.whole) for share in SHARES})
+        return "every output holds what it must" + ", and the invariant holds after each step" * bool(data["invariant"])
+
+    judge("collective", lambda: c.named(data["collective"]["name"]))
+    if judge("schedule", replayed):
+        for measure, said in data["bounds"].items():
+            if said and judge(f"bound on {measure}", partial(bound, c, measure, said, max(1, run.ports))):
+                least[measure] = said["at_least"]
+        found["bandwidth_optimal"] = max(found[s] for s in SHARES[:2]) == max(least.get(s, 0) for s in SHARES[:2])
+        found["step_optimal"] = run.steps == least.get("steps", 0)
+    for claim, said in data["claims"].items():
+        text = f"{said}" if said == found.get(claim) else f"{said}, found {found.get(claim, 'nothing: not checked')}"
+        verdicts.append((claim, said == found[claim] if claim in found else None, text))
+    return verdicts
+
+
+def main(arguments: list[str]) -> int:
+    """Check a file and print the verdicts; the exit code."""
+    try:
+        need(len(arguments) == 1, "wanted one certificate: python -I proofs/check.py cert.json")
+        with open(arguments[0], "rb") as file:
+            content = file.read(MOST_BYTES + 1)
+        need(len(content) <= MOST_BYTES, f"too large: more than {MOST_BYTES} bytes")
+        verdicts = check(content.decode())
+    except (Unusable, OSError, ValueError, MemoryError) as error:
+        print(f"{' '.join(map(show, arguments))}: can't be used: {error}", file=sys.stderr)
+        return 2
+    bad = sum(ok is not True for _, ok, _ in verdicts)
+    for claim, ok, text in verdicts:
+        print(f"{ {True: 'ok', False: 'FALSE', None: '?'}[ok]:6}{claim:23}{text}")
+    print(f"{TRUSTED}\nverdict: {f'{bad} of {len(verdicts)} claims do not hold' if bad else f'all {len(verdicts)} claims hold'}")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

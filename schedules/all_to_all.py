@@ -12,6 +12,7 @@ import numpy as np
 
 from algocc.collective import all_to_all
 from algocc.decorator import require, schedule
+from algocc.invariant import ANYTHING, FINISHED, Claim, Holds, only
 from algocc.schedules.arithmetic import ceil_log
 from algocc.schedules.hierarchical import group_size
 from algocc.steps import Steps, Transfer
@@ -26,6 +27,22 @@ def shift(rank: Any, step: Any, n: int) -> Transfer:
 def all_shifts(rank: Any, step: Any, n: int) -> list[Transfer]:
     """All shifts at once."""
     return [shift(rank, hop, n) for hop in range(n - 1)]
+
+
+def all_finished(rank: Any, block: Any, step: Any, n: Any) -> Claim:
+    """Every block has arrived."""
+    return FINISHED
+
+
+def shifted(rank: Any, slot: Any, step: Any, n: Any) -> Claim:
+    """After s steps the blocks of the s ranks before have arrived in scratch."""
+    back = (rank - slot) % n
+    return Holds(only(slot), of=rank) if (0 < back) & (back <= step) & (slot < n) else ANYTHING
+
+
+def settle(rank: Any, step: Any, n: int) -> list[Transfer]:
+    """The blocks of others move from scratch to the output."""
+    return [Transfer(rank, block, when=block != rank) for block in range(n)]
 
 
 def swap_in_pairs(rank: Any, step: Any, n: int) -> Transfer:
@@ -53,7 +70,7 @@ def nonzero_digits(n: int, radix: int) -> int:
 def direct_all_to_all(n: int) -> Steps:
     """Direct AllToAll: every rank sends every other its block, all in one step."""
     s = Steps(all_to_all(n))
-    s.rule(all_shifts, steps=1)
+    s.rule(all_shifts, steps=1, invariant=all_finished)
     return s
 
 
@@ -77,10 +94,8 @@ def shifted_all_to_all(n: int) -> Steps:
     hold a block yet to be sent.
     """
     s = Steps(all_to_all(n))
-    s.rule(shift, steps=n - 1, to_buffer="scratch")
-    rank, block = np.nonzero(~np.eye(n, dtype=bool))
-    with s.step():
-        s.copy(src=rank, dst=rank, chunk=block, buffer="scratch")
+    s.rule(shift, steps=n - 1, to_buffer="scratch", invariant=shifted)
+    s.rule(settle, steps=1, buffer="scratch", invariant=all_finished)
     return s
 
 

@@ -84,7 +84,7 @@ def colouring(units: NDArray[np.int64]) -> list[list[tuple[int, int]]]:
 @schedule(
     collective="all_to_all_v",
     takes="n rows of n counts, whose least common multiple is small",
-    steps="max(heaviest(n, counts), 1)",
+    steps="heaviest(n, counts)",
     sent="busiest_sender(n, counts)/vector(n, counts)",
 )
 def colored_all_to_all_v(n: int, counts: Counts | None = None) -> Steps:
@@ -93,26 +93,22 @@ def colored_all_to_all_v(n: int, counts: Counts | None = None) -> Steps:
     counts: counts[i][j] units go from rank i to rank j; an uneven example if not given. A unit is what a step
     moves, so choose it as coarse as will do.
     Blocks are cut into as many chunks as the least common multiple of the counts, which makes a unit of any block
-    a run of whole chunks. Empty blocks go along in the first step. Everything arrives in scratch, for in place the
-    room that it goes to may hold units yet to be sent.
+    a run of whole chunks; empty blocks need no message. Everything arrives in scratch, for in place the room that it
+    goes to may hold units yet to be sent.
     """
     units, between = given(n, counts), to_others(n, counts)
     k = lcm(*np.unique(units[units > 0]).tolist())
     require(k <= MOST_CHUNKS, f"counts with a least common multiple up to {MOST_CHUNKS}; use a coarser unit")
     s = Steps(all_to_all_v(n, counts=units.tolist(), chunks=k))
     sent = np.zeros_like(units)
-    plan = colouring(between)
-    src, dst = np.nonzero((units == 0) & ~np.eye(n, dtype=bool))
-    for step in range(max(heaviest(n, counts), int(n > 1))):
+    for colour in colouring(between):
         with s.step():
-            if step == 0:
-                s.copy(src=src, dst=dst, chunk=dst * k, to=src * k, count=k, to_buffer="scratch")
-            for i, j in plan[step] if step < len(plan) else []:
+            for i, j in colour:
                 unit = k // int(units[i, j])
                 part = int(sent[i, j]) * unit
                 s.copy(src=i, dst=j, chunk=j * k + part, to=i * k + part, count=unit, to_buffer="scratch")
                 sent[i, j] += 1
-    rank, block = np.nonzero(~np.eye(n, dtype=bool))
+    rank, block = np.nonzero(between.T)
     with s.step():
         s.copy(src=rank, dst=rank, chunk=block * k, count=k, buffer="scratch")
     return s

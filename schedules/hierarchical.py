@@ -16,7 +16,7 @@ from algocc.schedules.arithmetic import ceil_log, square
 from algocc.schedules.circulant import gather_in, hand_out
 from algocc.schedules.groups import Place, along
 from algocc.schedules.recursive import folded
-from algocc.schedules.ring import collect, spread
+from algocc.schedules.ring import collect, collected, spread, spread_so_far
 from algocc.steps import Rule, Steps
 
 
@@ -126,7 +126,7 @@ def leader_all_reduce(n: int, group: int | None = None) -> Steps:
     size = group_size(n, group)
     leaders = n // size
     s = Steps(all_reduce(n, chunks=leaders))
-    return folded(s, leaders, (collect, leaders - 1, "reduce"), (spread, leaders - 1, "copy"))
+    return folded(s, leaders, (collect, leaders - 1, "reduce", collected), (spread, leaders - 1, "copy", spread_so_far))
 
 
 @schedule(

@@ -16,6 +16,7 @@ import numpy as np
 
 from algocc.collective import all_gather, all_reduce, reduce_scatter
 from algocc.decorator import require, schedule
+from algocc.invariant import ANYTHING, FINISHED, Claim, Holds, Invariant, agreeing, only, sharing
 from algocc.schedules.arithmetic import ceil_div, floor_log, floor_power, in_rank_order, listed
 from algocc.steps import Rule, Steps, Transfer
 
@@ -57,19 +58,44 @@ def among_leaders(rank: Any, step: Any, n: int, p: int, rule: Rule) -> list[Tran
     return [t._replace(peer=leader(t.peer, n, p), when=t.when & leads) for t in listed(rule(run, step, p))]
 
 
-def folded(s: Steps, p: int, *phases: tuple[Rule, int, str]) -> Steps:
-    """Write the phases, each (rule, steps, action), for p leaders: fold first and unfold last if p < n."""
+def of_leaders(rank: Any, chunk: Any, step: Any, n: Any, p: Any, invariant: Invariant) -> Claim:
+    """What `invariant` says of p ranks holds of the p leaders, each with the contributions of its run."""
+    run = run_of(rank, n, p)
+    if rank != leader(run, n, p):
+        return ANYTHING
+    said = invariant(run, chunk, step, p)
+    return Holds(lambda q: said.ranks(run_of(q, n, p)), of=said.of) if isinstance(said, Holds) else said
+
+
+def own(rank: Any, chunk: Any, step: Any, n: Any) -> Claim:
+    """A rank has its own contribution."""
+    return Holds(only(rank))
+
+
+def all_finished(rank: Any, chunk: Any, step: Any, n: Any) -> Claim:
+    """Everything is finished."""
+    return FINISHED
+
+
+def folded(s: Steps, p: int, *phases: tuple[Rule, int, str, Invariant]) -> Steps:
+    """Write the phases, each (rule, steps, action, invariant), for p leaders: fold first and unfold last if p < n."""
     ends = {"p": p, "chunks": s.collective.chunks}
-    s.rule(partial(to_leader, **ends), steps=int(p < s.n), action="reduce")
-    for rule, steps, action in phases:
-        s.rule(partial(among_leaders, p=p, rule=rule), steps=steps, action=action)
-    s.rule(partial(from_leader, **ends), steps=int(p < s.n))
+    s.rule(partial(to_leader, **ends), steps=int(p < s.n), action="reduce", invariant=partial(of_leaders, p=p, invariant=own))
+    for rule, steps, action, invariant in phases:
+        phase = partial(of_leaders, p=p, invariant=invariant)
+        s.rule(partial(among_leaders, p=p, rule=rule), steps=steps, action=action, invariant=phase)
+    s.rule(partial(from_leader, **ends), steps=int(p < s.n), invariant=all_finished)
     return s
 
 
 def exchange(rank: Any, step: Any, n: int) -> list[Transfer]:
     """Recursive doubling: swap whole vectors at distance 2^step and add; then 2^(step+1) neighbours agree."""
     return in_rank_order(rank, Transfer(rank ^ 2**step, 0))
+
+
+def agreed(rank: Any, chunk: Any, step: Any, n: Any, radix: int = 2) -> Claim:
+    """After s steps a rank has the contributions of its block of radix^s neighbours."""
+    return Holds(sharing(rank, radix**step))
 
 
 def exchange_all(rank: Any, step: Any, n: int, radix: int) -> list[Transfer]:
@@ -100,6 +126,19 @@ def unhalve(rank: Any, step: Any, n: int) -> Transfer:
     return Transfer(rank ^ 2 ** (halvings - 1), kept(rank, halvings, n), count=n // 2**halvings)
 
 
+def halved(rank: Any, chunk: Any, step: Any, n: Any) -> Claim:
+    """After s halvings a rank works on n / 2^s chunks, and has the contributions of its block of 2^s neighbours."""
+    place = chunk - kept(rank, step, n)
+    return Holds(sharing(rank, 2**step)) if (0 <= place) & (place < n // 2**step) else ANYTHING
+
+
+def unhalved(rank: Any, chunk: Any, step: Any, n: Any) -> Claim:
+    """After s steps a rank has all that it worked on after as many halvings as are not undone, finished."""
+    halvings = floor_log(n) - step
+    place = chunk - kept(rank, halvings, n)
+    return FINISHED if (0 <= place) & (place < n // 2**halvings) else ANYTHING
+
+
 def halve_by_distance(rank: Any, step: Any, n: int) -> Transfer:
     """Recursive halving, farthest first: send the peer at distance n / 2^(step+1) the blocks of its side."""
     side = n // 2 ** (step + 1)
@@ -107,10 +146,21 @@ def halve_by_distance(rank: Any, step: Any, n: int) -> Transfer:
     return Transfer(peer, peer // side * side, count=side)
 
 
+def halved_by_distance(rank: Any, block: Any, step: Any, n: Any) -> Claim:
+    """After s steps a rank works on the blocks of its n / 2^s neighbours; they hold the ranks that differ by multiples."""
+    side = n // 2**step
+    return Holds(agreeing(rank, side)) if block // side == rank // side else ANYTHING
+
+
 def double_by_distance(rank: Any, step: Any, n: int) -> Transfer:
     """Recursive doubling, nearest first: send the peer at distance 2^step all blocks of one's own side."""
     side = 2**step
     return Transfer(rank ^ side, rank // side * side, count=side)
+
+
+def doubled_by_distance(rank: Any, block: Any, step: Any, n: Any) -> Claim:
+    """After s steps a rank has the blocks of its 2^s neighbours."""
+    return FINISHED if block // 2**step == rank // 2**step else ANYTHING
 
 
 @schedule(
@@ -124,7 +174,7 @@ def recursive_doubling(n: int) -> Steps:
     After step t every 2^(t+1) neighbours agree, so log2 n steps do: the least there is, for log2 n vectors sent.
     n that is no power of two is folded onto one, which takes two more steps. Operands stay in rank order.
     """
-    return folded(Steps(all_reduce(n)), floor_power(n), (exchange, floor_log(n), "reduce"))
+    return folded(Steps(all_reduce(n)), floor_power(n), (exchange, floor_log(n), "reduce", agreed))
 
 
 @schedule(
@@ -139,7 +189,7 @@ def recursive_multiplying(n: int, radix: int = 4) -> Steps:
     of the radix is folded onto one. Operands stay in rank order.
     """
     require(radix >= 2, "a radix of 2 or more")
-    phase = partial(exchange_all, radix=radix), floor_log(n, radix), "reduce"
+    phase = partial(exchange_all, radix=radix), floor_log(n, radix), "reduce", partial(agreed, radix=radix)
     return folded(Steps(all_reduce(n)), floor_power(n, radix), phase)
 
 
@@ -157,7 +207,8 @@ def rabenseifner(n: int) -> Steps:
     """
     p = floor_power(n)
     halvings = floor_log(n)
-    return folded(Steps(all_reduce(n, chunks=p)), p, (halve, halvings, "reduce"), (unhalve, halvings, "copy"))
+    phases = (halve, halvings, "reduce", halved), (unhalve, halvings, "copy", unhalved)
+    return folded(Steps(all_reduce(n, chunks=p)), p, *phases)
 
 
 @schedule(collective="reduce_scatter", takes="n a power of two", steps="d", sent="(n - 1)/n")
@@ -168,7 +219,7 @@ def recursive_halving_reduce_scatter(n: int) -> Steps:
     """
     require(n == floor_power(n), "n a power of two")
     s = Steps(reduce_scatter(n))
-    s.rule(halve_by_distance, steps=floor_log(n), action="reduce")
+    s.rule(halve_by_distance, steps=floor_log(n), action="reduce", invariant=halved_by_distance)
     return s
 
 
@@ -180,5 +231,5 @@ def recursive_doubling_all_gather(n: int) -> Steps:
     """
     require(n == floor_power(n), "n a power of two")
     s = Steps(all_gather(n))
-    s.rule(double_by_distance, steps=floor_log(n))
+    s.rule(double_by_distance, steps=floor_log(n), invariant=doubled_by_distance)
     return s

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from algocc.collective import all_gather, all_reduce, reduce_scatter
 from algocc.decorator import schedule
+from algocc.invariant import ANYTHING, FINISHED, Claim, Holds, only, up_to
 from algocc.steps import Steps, Transfer
 
 
@@ -19,9 +18,21 @@ def collect(rank: Any, step: Any, n: int) -> tuple[Any, Any]:
     return (rank + 1) % n, (rank - step - 1) % n
 
 
+def collected(rank: Any, chunk: Any, step: Any, n: Any) -> Claim:
+    """After s steps a block has made s hops; where it has been it holds all ranks of its way, elsewhere the rank's own."""
+    hops = (rank - chunk - 1) % n
+    return Holds(up_to(rank, hops + 1 if hops <= step else 1, n))
+
+
 def spread(rank: Any, step: Any, n: int) -> tuple[Any, Any]:
     """All-gather: block b starts at rank b and travels once around the ring."""
     return (rank + 1) % n, (rank - step) % n
+
+
+def spread_so_far(rank: Any, chunk: Any, step: Any, n: Any) -> Claim:
+    """After s steps block b is finished on rank b and on the s ranks behind it."""
+    hops = (rank - chunk) % n
+    return FINISHED if hops <= step else ANYTHING
 
 
 def both_ways(rule: Any) -> Any:
@@ -35,6 +46,48 @@ def both_ways(rule: Any) -> Any:
     return mirrored
 
 
+def both_ways_hold(invariant: Any) -> Any:
+    """What holds of a ring rule on the first n chunks, and of its mirror image on the other n."""
+
+    def mirrored(rank: Any, chunk: Any, step: Any, n: Any) -> Claim:
+        if chunk < n:
+            return invariant(rank, chunk, step, n)
+        seen = invariant(n - 1 - rank, 2 * n - 1 - chunk, step, n)
+        return Holds(lambda p: seen.ranks(n - 1 - p)) if isinstance(seen, Holds) else seen
+
+    return mirrored
+
+
+def set_out(rank: Any, step: Any, n: int) -> tuple[Any, Any]:
+    """Every rank sends its own vector to the next."""
+    return (rank + 1) % n, 0
+
+
+def set_out_to(rank: Any, slot: Any, step: Any, n: Any) -> Claim:
+    """The vector of the rank before is in slot 0."""
+    return Holds(only((rank - 1) % n), of=0) if slot == 0 else ANYTHING
+
+
+def pass_on(rank: Any, step: Any, n: int) -> list[Transfer]:
+    """What arrived in one slot is added to the output, and goes on to the other slot of the next rank, unless it is back."""
+    arrived, free = (step - 1) % 2, step % 2
+    return [
+        Transfer(rank, arrived, to=0, action="reduce"),
+        Transfer((rank + 1) % n, arrived, to=free, to_buffer="scratch", when=step < n - 1),
+    ]
+
+
+def added_up(rank: Any, chunk: Any, step: Any, n: Any) -> Claim:
+    """After s steps a rank has the sum of itself and the s ranks before it."""
+    return Holds(up_to(rank, step + 1, n))
+
+
+def in_transit(rank: Any, slot: Any, step: Any, n: Any) -> Claim:
+    """After s steps the vector of the rank s + 1 places back has arrived, in the slots in turn."""
+    arrived = (slot == step % 2) & (step < n - 1)
+    return Holds(only((rank - step - 1) % n), of=0) if arrived else ANYTHING
+
+
 @schedule(collective="all_reduce", steps="2*(n - 1)", sent="2*(n - 1)/n")
 def ring(n: int) -> Steps:
     """Ring AllReduce: reduce-scatter around the ring, then all-gather around the ring.
@@ -44,8 +97,8 @@ def ring(n: int) -> Steps:
     Bandwidth optimal.
     """
     s = Steps(all_reduce(n, chunks=n))
-    s.rule(collect, steps=n - 1, action="reduce")
-    s.rule(spread, steps=n - 1)
+    s.rule(collect, steps=n - 1, action="reduce", invariant=collected)
+    s.rule(spread, steps=n - 1, invariant=spread_so_far)
     return s
 
 
@@ -56,7 +109,7 @@ def ring_reduce_scatter(n: int) -> Steps:
     Block b starts at rank b + 1 and arrives, complete, at rank b after n-1 steps. Bandwidth optimal.
     """
     s = Steps(reduce_scatter(n))
-    s.rule(collect, steps=n - 1, action="reduce")
+    s.rule(collect, steps=n - 1, action="reduce", invariant=collected)
     return s
 
 
@@ -67,7 +120,7 @@ def ring_all_gather(n: int) -> Steps:
     Each block has seen every rank after n-1 steps. Bandwidth optimal.
     """
     s = Steps(all_gather(n))
-    s.rule(spread, steps=n - 1)
+    s.rule(spread, steps=n - 1, invariant=spread_so_far)
     return s
 
 
@@ -79,8 +132,8 @@ def bidirectional_ring(n: int) -> Steps:
     carry half of the volume. Bandwidth optimal.
     """
     s = Steps(all_reduce(n, chunks=2 * n))
-    s.rule(both_ways(collect), steps=n - 1, action="reduce")
-    s.rule(both_ways(spread), steps=n - 1)
+    s.rule(both_ways(collect), steps=n - 1, action="reduce", invariant=both_ways_hold(collected))
+    s.rule(both_ways(spread), steps=n - 1, invariant=both_ways_hold(spread_so_far))
     return s
 
 
@@ -92,14 +145,6 @@ def unchunked_ring(n: int) -> Steps:
     in one of two slots in turn. Half of the steps of `ring`, n/2 times its volume: for vectors of a few bytes.
     """
     s = Steps(all_reduce(n))
-    r = np.arange(n)
-    for step in range(n):
-        with s.step():
-            arrived, free = (step - 1) % 2, step % 2
-            if step == 0:
-                s.copy(src=r, dst=(r + 1) % n, chunk=0, to=free, to_buffer="scratch")
-                continue
-            s.reduce(src=r, dst=r, chunk=arrived, to=0, buffer="scratch")
-            if step < n - 1:
-                s.copy(src=r, dst=(r + 1) % n, chunk=arrived, to=free, buffer="scratch", to_buffer="scratch")
+    s.rule(set_out, steps=1, to_buffer="scratch", invariant=set_out_to)
+    s.rule(pass_on, steps=n - 1, first=1, buffer="scratch", invariant={"out": added_up, "scratch": in_transit})
     return s

@@ -150,10 +150,10 @@ def test_by_hand() -> None:
         source="hand.algo",
     )
     assert s.name == "hand  made"
-    assert [str(f) for f in form_failures(s)][:1] == [
+    assert str(form_failures(s)[0]) == (
         "step 1, rank 1: out[1] is sent to rank 0 without the matching receive, "
         "wanted one receive on rank 0 in the same step (hand.algo:9)"
-    ]
+    )
 
 
 def test_origins_are_lines() -> None:

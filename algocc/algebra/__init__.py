@@ -7,9 +7,8 @@ in the order it did.
 
     >>> from algocc.schedules.ring import ring_reduce_scatter
     >>> there = ring_reduce_scatter(4)
-    >>> there.then(there.reversed())
-    <Schedule then(ring_reduce_scatter, reversed(ring_reduce_scatter)): all_reduce n=4 chunks=4, 7 steps, 28
-    rows>
+    >>> print(there.then(there.reversed()).collective)
+    all_reduce n=4 chunks=4
 """
 
 from algocc.algebra.demand import recast

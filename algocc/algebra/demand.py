@@ -1,4 +1,4 @@
-"""What schedules made of schedules must do: collectives regrouped, composed, transposed, in groups of ranks."""
+"""What schedules made of schedules must do: collectives regrouped, composed, transposed, in groups."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ def _candidates(c: Collective) -> Iterator[tuple[str, dict[str, Any]]]:
 def known(s: Schedule, as_: Collective | None) -> Schedule:
     """`recast` to `as_` if it is given, else to the built-in collective that demands the same, else as it is.
 
-    What the result may do in place can be more than before, so this is for schedules that read all inputs
-    first.
+    What the result may do in place can be more than before, so this is for schedules that read
+    all inputs first.
     """
     if as_ is not None:
         return recast(s, as_)
@@ -83,8 +83,7 @@ def known(s: Schedule, as_: Collective | None) -> Schedule:
 
 
 def recast(s: Schedule, as_: Collective) -> Schedule:
-    """A schedule for one collective → the same rows for another, which may group the chunks into other
-    blocks.
+    """A schedule for one collective → the same rows for another, which may block the chunks otherwise.
 
     ReduceScatter has n blocks of k parts, AllReduce one of n·k: who reduces all vectors block by block has
     reduced all vectors. An element count that n·k does not divide is then cut by the one block, not block by
@@ -147,13 +146,13 @@ def transpose(c: Collective, name: str) -> Collective:
         block = int(np.argmin(times))
         rank = int(np.searchsorted(c.input_start, block, side="right")) - 1
         raise UsageError(
-            f"reversed({name}): block {block - c.input_start[rank]} of the input of rank {rank} goes nowhere, so "
-            "in reverse nothing would arrive there: every input must be wanted by some output"
+            f"reversed({name}): block {block - c.input_start[rank]} of the input of rank {rank} goes nowhere"
+            ", so in reverse nothing would arrive there: every input must be wanted by some output"
         )
     return Collective(
         f"{c.name} reversed", c.n, c.outputs, c.inputs, np.arange(len(times)),
-        np.concatenate([[0], np.cumsum(times)]), owner[np.argsort(items, kind="stable")], c.alias[:, [0, 2, 1]], sizes=c.output_sizes,
-        idempotent=c.idempotent, chunks=c.chunks,
+        np.concatenate([[0], np.cumsum(times)]), owner[np.argsort(items, kind="stable")],
+        c.alias[:, [0, 2, 1]], sizes=c.output_sizes, idempotent=c.idempotent, chunks=c.chunks,
     )  # fmt: skip
 
 

@@ -23,7 +23,7 @@ def relabel(s: Schedule, perm: Sequence[int] | Array) -> Schedule:
     """A schedule → the same in which rank r plays the part of rank perm[r].
 
     The collective stays what it is: blocks that are numbered by rank move with the ranks, and roots get their
-        new numbers. Scan, which orders the ranks, becomes a collective of its own, as does one of yours.
+    new numbers. Scan, which orders the ranks, becomes a collective of its own, as does one of yours.
 
     Valid when perm is a permutation of the ranks.
     """
@@ -70,11 +70,9 @@ def _renumbered(c: Collective, plays: Array, role: Array) -> tuple[Collective, t
 
 
 def within(s: Schedule, groups: Sequence[Sequence[int]] | Array, *, n: int | None = None) -> Schedule:
-    """A schedule for a few ranks → the same in every group of ranks at once, rank i of a group playing rank
-    i.
+    """A schedule for a few ranks → the same in every group at once, rank i of a group playing rank i.
 
-    There are n ranks, or as many as the highest in a group says; a rank in no group has no input and no
-    output.
+    There are n ranks, or as many as the highest in a group says; a rank in no group holds nothing.
 
     Valid when every group has as many ranks as the schedule, and no rank is in two.
     """
@@ -157,7 +155,7 @@ _DOWN = ("all_gather", "broadcast", "scatter")
 
 
 def _reordered(s: Schedule, buffer: Buffer, order: Array) -> Schedule:
-    """The inputs or outputs of every rank, as many on each, in len(order) blocks: block i becomes order[i]."""
+    """The inputs or outputs of every rank, as many on each, in len(order) blocks: i becomes order[i]."""
     c = s.collective
     held = int((c.inputs if buffer == Buffer.INPUT else c.outputs)[0]) * c.chunks
     s = refine(s, len(order) // gcd(len(order), held))

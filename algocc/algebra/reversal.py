@@ -16,15 +16,12 @@ def reversed(s: Schedule, *, as_: Collective | None = None) -> Schedule:
     """A schedule → the same backwards: a copy from x to y reduces y into x, and steps run from last to first.
 
     AllGather ↔ ReduceScatter, Broadcast ↔ Reduce, Scatter ↔ Gather; AllToAll and AllReduce are their own
-    reverses. As
-    a linear map from inputs to outputs, a schedule becomes its transpose: every path of a contribution is
-        walked the other way. What was overwritten becomes empty, and what arrives first in an empty place is
-        a copy. Reductions come
-    in another order: for commutative operators.
+    reverses. As a linear map from inputs to outputs, a schedule becomes its transpose: every path of a
+    contribution is walked the other way. What was overwritten becomes empty, and what arrives first in an
+    empty place is a copy. Reductions come in another order: for commutative operators.
 
-    Valid when every input is wanted by some output, and no step overwrites a place that two transfers read in
-    it, with what a third wants from the place it is read into. An AllReduce that is only right for idempotent
-    operators has a reverse that is too.
+    Valid when every input is wanted by some output, and no step reads a place twice that it also overwrites.
+    If the schedule is only right for idempotent operators, so is its reverse.
     """
     s = s.matched()
     name = f"reversed({s.name})"
@@ -43,7 +40,7 @@ def reversed(s: Schedule, *, as_: Collective | None = None) -> Schedule:
         live = at[full[write[at]]]
         full[write[at[copies[at]]]] = False
         filled = live[~full[read[live]]]
-        # The first to arrive in an empty place is a copy: one within the rank if any, so that no message waits.
+        # What arrives first in an empty place is a copy; best one within the rank, so that no message waits.
         filled = filled[np.argsort(old.rank[read[filled]] != old.rank[write[filled]], kind="stable")]
         targets, first, times = np.unique(read[filled], return_index=True, return_counts=True)
         action[live] = Action.REDUCE
@@ -55,7 +52,7 @@ def reversed(s: Schedule, *, as_: Collective | None = None) -> Schedule:
             source = s.source(int(row[live[write[live] == lost[0]][0]]))
             raise UsageError(
                 f"{name}: step {t}: {chunk} of rank {r} is read by several transfers of the step that "
-                f"overwrites it ({source}): in reverse they would arrive while it is still being sent; split the step"
+                f"overwrites it ({source}); in reverse they would arrive before it is sent: split the step"
             )
         full[read[live]] = True
     keep = action >= 0

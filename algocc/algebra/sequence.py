@@ -83,6 +83,6 @@ def _aligned(a: Schedule, b: Schedule, name: str) -> tuple[Schedule, Schedule, b
         other = int(np.argmax(differs))
         raise UsageError(
             f"{name}: rank {rank} ends {a.name} with {ends[rank]} chunks and begins {b.name} with "
-            f"{begins[rank]}, rank {other} with {ends[other]} and {begins[other]}: no cut of the chunks makes both agree"
+            f"{begins[rank]}, rank {other} with {ends[other]} and {begins[other]}: wanted one ratio for all"
         )
     return refine(a, times), refine(b, its_times), False

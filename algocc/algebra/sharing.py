@@ -65,8 +65,7 @@ def instances(s: Schedule, k: int) -> Schedule:
 
 
 def pipelined(s: Schedule, k: int, *, every: int | None = 1) -> Schedule:
-    """A schedule → the same on k segments of every block one after another, each starting `every` steps
-    later.
+    """A schedule → the same on k segments of every block, each starting `every` steps after the last.
 
     `every=None` takes the shortest interval at which no rank sends or receives more messages in a step than
     it does in the busiest step of the schedule. Local copies at the beginning and the end are done for all
@@ -109,11 +108,11 @@ def _overlay(name: str, schedules: Sequence[Schedule], delays: Sequence[int]) ->
                 f"{name}: {s.name} does {s.collective}, {schedules[0].name} does {c}: wanted the same of all"
             )
     chunks = sum(s.collective.chunks for s in schedules)
-    phases = [phases(s) for s in schedules]
-    opening = max(head for head, _, _ in phases)
-    closing = opening + max(delay + body for delay, (_, body, _) in zip(delays, phases, strict=True))
+    spans = [phases(s) for s in schedules]
+    opening = max(head for head, _, _ in spans)
+    closing = opening + max(delay + body for delay, (_, body, _) in zip(delays, spans, strict=True))
     parts, first, scratch = [], 0, 0
-    for s, delay, (head, body, tail) in zip(schedules, delays, phases, strict=True):
+    for s, delay, (head, body, tail) in zip(schedules, delays, spans, strict=True):
         k, p = s.collective.chunks, places_of(s)
         split = p.chunk // k * chunks + first + p.chunk % k
         chunk = np.where(p.buffer == Buffer.SCRATCH, p.chunk + scratch, split)

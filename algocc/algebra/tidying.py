@@ -12,15 +12,14 @@ from algocc.table import Action, Array, Schedule, layout
 
 
 def tidy(s: Schedule) -> Schedule:
-    """Local copies that only rename → none; scratch and steps without use → none. On each rank, in this
-    order,
+    """Local copies that only rename → none; scratch and steps without use → none. On each rank,
 
     - a scratch chunk whose last use is a copy to a place that nothing touched before *is* that place;
     - a scratch chunk that begins as a copy of an input, and ends before something else overwrites the output
       that shares memory with that input, *is* that output;
     - a scratch chunk that only ever holds a copy of an input *is* that input.
 
-    What is correct in place stays so.
+    What is correct in place stays so, and no message is split for it.
 
     Valid when no step has a race.
     """
@@ -30,21 +29,38 @@ def tidy(s: Schedule) -> Schedule:
     for rule in (_renamed, _reused, _unchanged):
         while True:
             chunk, place = rule(_Use.of(s, places.total), buffer, places.alias)
-            if not len(chunk):
-                break
             location = np.arange(places.total)
             location[chunk] = place
+            location = _unbroken(s, location)
+            if (location == np.arange(places.total)).all():
+                break
             p = places_of(s)
             moved = Places(p.rank[location], p.buffer[location], p.chunk[location])
             s = assemble(s.name, s.collective, s.scratch, [Part(s, moved, np.arange(step_count(s)))])
     return _compact(s)
 
 
+def _unbroken(s: Schedule, location: Array) -> Array:
+    """The new places without those for which a message of several chunks would fall apart."""
+    row, read, write = units(s)
+    message = np.flatnonzero((row[1:] == row[:-1]) & (s.rank != s.peer)[row[1:]])
+    buffer, own = places_of(s).buffer, np.arange(len(location))
+    while True:
+        broken = np.zeros(len(s), bool)
+        for at in (read, write):
+            a, b = location[at[message]], location[at[message + 1]]
+            broken[row[message[(b != a + 1) | (buffer[a] != buffer[b])]]] = True
+        if not broken.any():
+            return location
+        for at in (read, write):
+            kept = at[broken[row]]
+            location[kept] = own[kept]
+
+
 class _Use(NamedTuple):
     """Who reads and writes when. Per single chunk moved: read, write, step, and whether it is a copy within a
-    rank. Per
-    location: first and last step of reading and of writing, -1 if none; the number of writes, and whether the
-        first step that writes does so with one copy.
+    rank. Per location: first and last step of reading and of writing, -1 if none; the number of writes, and
+    whether the first step that writes does so with one copy.
     """
 
     read: Array

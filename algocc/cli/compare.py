@@ -37,6 +37,7 @@ TRIED = {
 REFERENCES = ("ring", "chain")
 """Algorithms that others are set against if --against does not say: the first whose name begins so."""
 
+NUMBER = r"((?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,2})?)"
 UNITS = {"": 0, "s": 0, "ms": 3, "us": 6, "µs": 6, "ns": 9, "ps": 12}
 SCALES = {"": 0, "k": 3, "K": 3, "M": 6, "G": 9, "T": 12}
 """Powers of ten: of parts of a second, of bytes or bits."""
@@ -64,28 +65,27 @@ class Candidate:
         return " ".join([self.name, *words])
 
 
-class Amount(click.ParamType):
-    """An exact number of seconds, or with `rate` of seconds a byte, which may be given as bytes or bits a second."""
+def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> Fraction | None:
+    return None if value is None else _amount(param.opts[0], value, "seconds, as in 5e-6 or 5us")
 
-    def __init__(self, *, rate: bool = False) -> None:
-        self.rate = rate
-        self.name = "s/byte or GB/s" if rate else "seconds"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str):
-            return value
-        option = param.opts[0] if param else "amount"
-        found = re.fullmatch(r"((?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,2})?)\s*([a-zA-Zµ]*)(/s)?", value.strip())
-        if found:
-            number, unit, per_second = Fraction(found[1]), found[2], found[3]
-            if per_second and self.rate and unit[-1:] in ("B", "b") and unit[:-1] in SCALES and number:
-                return (8 if unit[-1] == "b" else 1) / (number * 10 ** SCALES[unit[:-1]])
-            if not per_second and unit in UNITS:
-                return number / 10 ** UNITS[unit]
-        wanted = "seconds for a byte, as in 4e-11 or 40ps, or a rate, as in 25GB/s or 200Gb/s"
-        raise UsageError(
-            f"{option} {value}: wanted {wanted if self.rate else 'seconds, as in 5e-6 or 5us'}, 0 or more"
-        )
+def _per_byte(ctx: click.Context, param: click.Parameter, value: str | None) -> Fraction | None:
+    if value is None:
+        return None
+    found = re.fullmatch(rf"{NUMBER} *([kKMGT]?)([Bb])/s", value.strip())
+    if found and (rate := Fraction(found[1])):
+        return (8 if found[3] == "b" else 1) / (rate * Fraction(10) ** SCALES[found[2]])
+    return _amount(
+        param.opts[0], value, "seconds for a byte, as in 4e-11 or 40ps, or a rate, as in 25GB/s or 200Gb/s"
+    )
+
+
+def _amount(option: str, value: str, wanted: str) -> Fraction:
+    """Seconds, exactly as written; the units are seconds and parts of them."""
+    found = re.fullmatch(rf"{NUMBER} *(s|ms|us|µs|ns|ps|)", value.strip())
+    if not found:
+        raise UsageError(f"{option} {value}: wanted {wanted}, 0 or more")
+    return Fraction(found[1]) / Fraction(10) ** UNITS[found[2]]
 
 
 @click.command(
@@ -97,9 +97,24 @@ class Amount(click.ParamType):
     "--size", type=options.Size(), default="1M", show_default=True, help="Bytes of the full vector m."
 )
 @click.option("--preset", type=click.Choice(list(PRESETS)), help="α, β and γ of a kind of machine.")
-@click.option("--alpha", type=Amount(), help="Seconds to start a step; 5us if nothing else is said.")
-@click.option("--beta", type=Amount(rate=True), help="Seconds for a byte through a port, or a rate; 25GB/s.")
-@click.option("--gamma", type=Amount(rate=True), help="Seconds for a byte reduced, or a rate; 100GB/s.")
+@click.option(
+    "--alpha",
+    callback=_seconds,
+    metavar="SECONDS",
+    help="Seconds to start a step; 5us if nothing else is said.",
+)
+@click.option(
+    "--beta",
+    callback=_per_byte,
+    metavar="SECONDS|RATE",
+    help="Seconds for a byte through a port, or a rate; 25GB/s.",
+)
+@click.option(
+    "--gamma",
+    callback=_per_byte,
+    metavar="SECONDS|RATE",
+    help="Seconds for a byte reduced, or a rate; 100GB/s.",
+)
 @click.option(
     "--ports", type=int, default=1, show_default=True, help="Peers that a rank can send to at once."
 )
@@ -113,7 +128,9 @@ class Amount(click.ParamType):
     "--with", "own", multiple=True, help="A schedule of your own as well, as in file.py:function; repeatable."
 )
 @click.option(
-    "--against", default=None, help="Where does each overtake this one?  [default: a ring or chain]"
+    "--against",
+    default=None,
+    help="For which sizes is each faster than this one?  [default: a ring or chain]",
 )
 @click.option(
     "--plot", type=click.Path(path_type=Path), help="Draw time over size: a file .svg, .png or .pdf."
@@ -133,7 +150,10 @@ def compare_command(
         size = 0
     if plot is not None:
         _check_plot(plot, name)
-    listed = [a for a in algorithms().values() if a.collective == name] + [source.load(word) for word in own]
+    listed = [a for a in algorithms().values() if a.collective == name]
+    for word in own:
+        a = source.load(word)
+        listed.append(replace(a, name=word) if any(a.name == b.name for b in listed) else a)
     taken = {key for a in listed for key in a.parameters}
     for key, _ in params:
         if key not in taken:
@@ -151,6 +171,10 @@ def compare_command(
             f"compare {name}: nothing can be compared for n={n}: {reasons or 'no algorithm is known'}"
         )
     view = _View(found, size, against)
+    if plot is not None and view.lines and min(view.lines.values()) == Line(Fraction(0), Fraction(0)):
+        raise UsageError(
+            f"--plot {plot}: some times are 0 at every size, and 0 has no place on a logarithmic axis"
+        )
     if plot is not None and view.ranked:
         _draw(view, plot)
     if as_json:
@@ -574,7 +598,8 @@ def _mark(axes: Any, view: _View, low: int, high: int) -> None:
         axes.plot([float(s.last)], [y], "o", color="black", markersize=6, zorder=6)
         chosen = after.names[0].split(maxsplit=1)[1:] if view.found.tune else []
         axes.annotate(
-            "\n".join([f"{_size(s.last)}, {_time(y)}", *(f"then {params}" for params in chosen)]), (float(s.last), y), (7, -7), textcoords="offset points", va="top", fontsize=8, zorder=7,
+            f"{_size(s.last)}, {chosen[0] if chosen else _time(y)}", (float(s.last), y), (7, -7), va="top",
+            textcoords="offset points", fontsize=8, zorder=7,
             bbox={"boxstyle": "round,pad=0.15", "fc": "white", "ec": "none", "alpha": 0.8},
         )  # fmt: skip
     for left, right, names in _regions(view, low, high):
@@ -589,12 +614,14 @@ def _mark(axes: Any, view: _View, low: int, high: int) -> None:
             2 ** ((left + right) / 2), 0.985, names if upright else "\n".join(words), rotation=90 if upright else 0,
             transform=axes.get_xaxis_transform(), ha="center", va="top", fontweight="bold", fontsize=8, zorder=7,
         )  # fmt: skip
-    if view.against and not view.found.tune:
-        meets = sorted({m for c in view.ranked if (m := crossover(c.line, view.against.line))})
+    if view.against is None or view.found.tune:
+        return
+    line = view.against.line
+    meets = sorted({m for c in view.ranked if (m := crossover(c.line, line))})
+    if meets:
         axes.plot(
-            [float(m) for m in meets], [float(view.against.line.at(m)) for m in meets], "o", markersize=4.5,
-            markerfacecolor="white", markeredgecolor="black", linestyle="none", zorder=5,
-            label=f"as fast as {view.against.label}",
+            [float(m) for m in meets], [float(line.at(m)) for m in meets], "o", markersize=4.5, zorder=5, linestyle="none",
+            markerfacecolor="white", markeredgecolor="black", label=f"as fast as {view.against.label}",
         )  # fmt: skip
 
 

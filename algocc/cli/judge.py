@@ -85,7 +85,7 @@ def _line(r: Report) -> str:
     if not r.correct:
         return f"WRONG: {r.failures[0]}"
     b = r.bound
-    steps = f"{r.steps} steps" + (f" (bound {b.rounds})" if b else "")
+    steps = f"{r.steps} step{'s' * (r.steps != 1)}" + (f" (bound {b.rounds})" if b else "")
     sent = f"sends {r.sent_max}" + (f" (bound {b.sent})" if b else "")
     return f"correct, {steps}, {sent}" + (": optimal" if r.bandwidth_optimal else "")
 

@@ -41,7 +41,7 @@ class _Moves:
         read = self.values.read[t][i] if i < len(self.values.read[t]) else ()
         made = self.values.made[t][i] if read else NOTHING
         v = next((v for v in read if v != NOTHING), NOTHING)
-        like = self.values.like[v] if v != NOTHING else 0
+        like = self.values.like[v] if v != NOTHING else min(i, self.values.inputs - 1)
         final = len(read) > 1 and made != NOTHING and self.values.weight[made] == self._full
         return like, final, tuple(v != NOTHING and self.values.weight[v] == 1 for v in read)
 

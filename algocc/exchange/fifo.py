@@ -89,12 +89,12 @@ def work_of(algo: Algo, *, slots: int = SLOTS, notes: Notes | None = None) -> Wo
 
 
 def least_slots(algo: Algo) -> int | None:
-    """The fewest slots with which it does not deadlock, None if no number will do."""
+    """The fewest slots with which it does not deadlock, None if no number will do or its steps do not fit together."""
     most = max((len(b.steps) for g in algo.gpus for b in g.blocks), default=0)
 
     def runs(slots: int) -> bool:
         work = work_of(algo, slots=slots)
-        return len(topological(work)) == len(work.tasks)
+        return not work.faults and len(topological(work)) == len(work.tasks)
 
     if not runs(most):
         return None
@@ -113,6 +113,7 @@ def _task(
     srcs: list[Cell] = [(rank, *step.dst)] if step.type.adds and step.dst else []
     srcs += [(rank, *step.src)] if step.src else []
     srcs += [slot[pop]] if pop else []
+    srcs = srcs[::-1] if step.swapped else srcs
     dsts: list[Cell] = [(rank, *step.dst)] if step.dst else []
     dsts += [slot[push]] if push else []
     message = Message(push[0].src, push[0].dst, step.count, step.round) if push else None
@@ -174,34 +175,36 @@ def _shared(lanes: list[_Lane], ends: Ends, work: Work) -> set[Key]:
 
 
 def _one_order(lanes: list[_Lane]) -> tuple[Ends, Ends]:
-    """The sends and receives of each connection in the order they come when all lanes take turns."""
+    """The sends and receives of each connection in the order they come when each lane in turn goes as far as it can."""
     sends: Ends = {}
     takes: Ends = {}
     done = [0] * len(lanes)
     lane_of = {(lane.rank, lane.index): i for i, lane in enumerate(lanes)}
+
+    def blocked(lane: _Lane, step: Step) -> bool:
+        if step.depends and done[lane_of[lane.rank, step.depends[0]]] <= step.depends[1]:
+            return True
+        return step.type.pops and len(takes.get(lane.into, [])) >= len(sends.get(lane.into, []))
+
+    def act(i: int) -> None:
+        lane = lanes[i]
+        step = lane.block.steps[done[i]]
+        if step.type.pops:
+            takes.setdefault(lane.into, []).append(End(i, done[i]))
+        if step.type.pushes:
+            sends.setdefault(lane.out, []).append(End(i, done[i]))
+        done[i] += 1
+
     moved = True
     while moved:
         moved = False
         for i, lane in enumerate(lanes):
-            if done[i] == len(lane.block.steps):
-                continue
-            step = lane.block.steps[done[i]]
-            if step.depends and done[lane_of[lane.rank, step.depends[0]]] <= step.depends[1]:
-                continue
-            if step.type.pops:
-                if len(takes.get(lane.into, [])) >= len(sends.get(lane.into, [])):
-                    continue
-                takes.setdefault(lane.into, []).append(End(i, done[i]))
-            if step.type.pushes:
-                sends.setdefault(lane.out, []).append(End(i, done[i]))
-            done[i] += 1
-            moved = True
+            while done[i] < len(lane.block.steps) and not blocked(lane, lane.block.steps[done[i]]):
+                act(i)
+                moved = True
     for i, lane in enumerate(lanes):
-        for j in range(done[i], len(lane.block.steps)):
-            if lane.block.steps[j].type.pops:
-                takes.setdefault(lane.into, []).append(End(i, j))
-            if lane.block.steps[j].type.pushes:
-                sends.setdefault(lane.out, []).append(End(i, j))
+        while done[i] < len(lane.block.steps):
+            act(i)
     return sends, takes
 
 

@@ -10,7 +10,7 @@ from algocc.errors import UsageError
 from algocc.exchange.assemble import assemble
 from algocc.exchange.fifo import SLOTS, least_slots, work_of
 from algocc.exchange.judge import Verdict, judge
-from algocc.exchange.meaning import Traffic, meaning
+from algocc.exchange.meaning import claim
 from algocc.exchange.memory import settle
 from algocc.exchange.msccl import Algo, read_xml
 from algocc.exchange.place import Notes
@@ -70,23 +70,8 @@ def read(data: bytes, file: str) -> Imported:
     notes = Notes()
     if start == b"<":
         algo = read_xml(data, file, notes)
-        c = meaning(
-            algo.coll, [g.chunks[:2] for g in algo.gpus], _traffic(algo), algo.place, notes, loop=algo.loop
-        )
-        return Imported(algo.name, file, algo.modes, c, algo, notes)
+        return Imported(algo.name, file, algo.modes, claim(algo, notes), algo, notes)
     raise UsageError(f"{file}: not yet")
-
-
-def _traffic(algo: Algo) -> Traffic:
-    senders, receivers, pairs = set(), set(), []
-    for rank, gpu in enumerate(algo.gpus):
-        for block in gpu.blocks:
-            if any(s.type.pushes for s in block.steps):
-                senders.add(rank)
-                pairs.append((rank, block.send))
-            if any(s.type.pops for s in block.steps):
-                receivers.add(rank)
-    return Traffic(senders, receivers, pairs)
 
 
 def program(f: Imported, *, in_place: bool | None = None, slots: int = SLOTS) -> tuple[Work, Values, Program | None]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from algocc.collective import Buffer, Collective
+from algocc.exchange.tasks import Cell, Work, topological
 from algocc.exchange.values import NOTHING, Values
-from algocc.exchange.tasks import Work
 from algocc.program import Program
 from algocc.table import Failure, chunk_name
 from algocc.verifier import Report, bound_of, verify_program
@@ -112,25 +113,39 @@ def _volumes(work: Work, values: Values | None, c: Collective) -> dict[str, Any]
 
 
 def rounds_of(work: Work) -> list[int]:
-    """The round of each task's message: that of the file, if all have one, else one more than those it comes after."""
-    named = [task.message.round for task in work.tasks if task.message]
-    if named and min(named) >= 0:
+    """The round of each task's message: the file's own numbers if they can be, else the earliest."""
+    order = topological(work)
+    if _named(work, order):
         return [task.message.round if task.message else 0 for task in work.tasks]
-    from algocc.exchange.tasks import topological
-
     before: list[list[int]] = [[] for _ in work.tasks]
     for lane in work.lanes:
-        for a, b in zip(lane, lane[1:], strict=False):
+        for a, b in pairwise(lane):
             before[b].append(a)
     for e in work.edges:
         if not e.credit:
             before[e.after].append(e.before)
     after = [0] * len(work.tasks)
     rounds = [0] * len(work.tasks)
-    for t in topological(work):
+    for t in order:
         rounds[t] = max((after[b] for b in before[t]), default=0)
         after[t] = rounds[t] + (work.tasks[t].message is not None)
     return rounds
+
+
+def _named(work: Work, order: list[int]) -> bool:
+    """Whether the file numbers its rounds, and each message comes in a later one than those its data came in."""
+    arrived: dict[Cell, int] = {}
+    for t in order:
+        task = work.tasks[t]
+        reads = [(r, b, chunk + i) for r, b, chunk in task.srcs for i in range(task.count)]
+        least = max((arrived.get(cell, 0) for cell in reads), default=0)
+        message = task.message
+        if message and message.round < least:
+            return False
+        for r, b, chunk in task.dsts:
+            comes = message.round + 1 if message and r == message.dst else least
+            arrived |= {(r, b, chunk + i): comes for i in range(task.count)}
+    return True
 
 
 def wanted_inputs(c: Collective, rank: int, chunk: int) -> Counter[int]:

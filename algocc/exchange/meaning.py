@@ -7,8 +7,11 @@ from typing import NamedTuple
 
 from algocc.collective import COLLECTIVES as BUILT_IN
 from algocc.collective import Collective, collective
+from algocc.exchange.msccl import Algo
 from algocc.exchange.msccl_types import COLLECTIVES
+from algocc.errors import UsageError
 from algocc.exchange.place import Notes, Place
+from algocc.table import Schedule
 
 
 class Traffic(NamedTuple):
@@ -17,6 +20,19 @@ class Traffic(NamedTuple):
     senders: set[int]
     receivers: set[int]
     pairs: list[tuple[int, int]]
+
+
+def claim(algo: Algo, notes: Notes) -> Collective:
+    """The collective that an MSCCL XML file claims to be."""
+    traffic = Traffic(set(), set(), [])
+    for rank, gpu in enumerate(algo.gpus):
+        for block in gpu.blocks:
+            if any(s.type.pushes for s in block.steps):
+                traffic.senders.add(rank)
+                traffic.pairs.append((rank, block.send))
+            if any(s.type.pops for s in block.steps):
+                traffic.receivers.add(rank)
+    return meaning(algo.coll, [g.chunks[:2] for g in algo.gpus], traffic, algo.place, notes, loop=algo.loop)
 
 
 def meaning(
@@ -73,3 +89,15 @@ def _parts(c: Collective, chunks: Sequence[tuple[int, int]], loop: int | None, a
     if found % blocks or not found:
         at.refuse(f"buffers of {found} chunks", wanted=f"a multiple of {blocks}, the blocks of {c.name} on {c.n} ranks")
     return found // blocks
+
+
+def check_meaning(s: Schedule, found: Collective) -> None:
+    """Raise UsageError if a file written for a schedule would be taken to claim something else.
+
+    Formats do not say the root of a Broadcast, nor the pairs of SendRecv: they must be plain from the messages.
+    """
+    if not found.same_task(s.collective) or found.chunks != s.collective.chunks:
+        raise UsageError(
+            f"{s.name}: the format has no room for what {s.collective} says besides its name: a reader would take it for "
+            f"{found}; give the schedule another root or other pairs"
+        )

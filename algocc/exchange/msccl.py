@@ -25,7 +25,10 @@ BUFFERS = "ios"
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step of a threadblock; `src` and `dst` are (buffer, chunk), None where its type does not use them."""
+    """A step of a threadblock; `src` and `dst` are (buffer, chunk), None where its type does not use them.
+
+    swapped: the operands of its reduction are the other way round, the message first.
+    """
 
     kind: str
     src: tuple[int, int] | None
@@ -35,6 +38,7 @@ class Step:
     announces: bool
     round: int
     place: Place
+    swapped: bool = False
 
     @property
     def type(self) -> StepType:
@@ -249,7 +253,8 @@ def _step(r: _Reader, what: str, peers: list[int], sizes: tuple[int, ...], lengt
     if block >= 0 and step >= lengths[block]:
         at.refuse(f"depid={block} deps={step}", wanted=f"a step of 0..{lengths[block] - 1} of that tb")
     depends = (block, step) if block >= 0 else None
-    return Step(kind, src, dst, count, depends, r.number("hasdep") == 1, r.number("round"), at)
+    swapped = r.text("order") == "pop"
+    return Step(kind, src, dst, count, depends, r.number("hasdep") == 1, r.number("round"), at, swapped)
 
 
 def _operand(r: _Reader, side: str, count: int, sizes: tuple[int, ...], at: Place) -> tuple[int, int]:

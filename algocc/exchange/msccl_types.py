@@ -89,11 +89,16 @@ ATTRIBUTES = {
         "deps": Attribute("-1", -1, 1 << 24),
         "hasdep": Attribute("0", 0, 1),
         "round": Attribute("-1", -1, 1 << 24),
+        "order": Attribute(""),
     },
 }
-"""By element. An empty default depends on the rest; whoever reads the attribute settles it."""
+"""By element. An empty default depends on the rest; whoever reads the attribute settles it.
 
-QUIET = {"round", "srcbuf", "srcoff", "dstbuf", "dstoff", "cnt"}
+`round` and `order` are algocc's own, which runtimes do not read: the schedule's step that a message is sent in, and
+`order="pop"` where what arrives is the left operand of a reduction.
+"""
+
+QUIET = {"round", "order", "srcbuf", "srcoff", "dstbuf", "dstoff", "cnt"}
 """Attributes whose absence goes without a note: not needed, or missed by the steps that need them."""
 
 UNREAD = {

@@ -22,7 +22,7 @@ import z3
 from algocc.invariant import Invariants
 from algocc.schedules import arithmetic
 from algocc.steps import Steps, caller
-from algocc.symbolic.number import Number, Truth, number, truth
+from algocc.symbolic.number import Number, Truth, number
 from algocc.symbolic.task import TASKS, Task
 from algocc.symbolic.theory import Term, pow2
 from algocc.symbolic.world import Unprovable, World
@@ -160,7 +160,7 @@ def _is_rule_code(f: FunctionType, home: str) -> bool:
 
 @dataclass
 class Logarithms:
-    """The logarithms of n, made known to the world when they are first asked for."""
+    """The logarithms of n, defined when they are first asked for."""
 
     world: World
     root: Number
@@ -170,7 +170,7 @@ class Logarithms:
         d = self._exact(n, base)
         if d is None:
             d = z3.Int("floor_log_n")
-            self.world.assume(d >= 0, pow2(d) <= self.root.term, self.root.term < 2 * pow2(d))
+            self.world.define(d >= 0, pow2(d) <= self.root.term, self.root.term < 2 * pow2(d))
         return Number(self.world, d)
 
     def ceil(self, n: Any, base: int = 2) -> Any:
@@ -178,7 +178,7 @@ class Logarithms:
         d = self._exact(n, base)
         if d is None:
             d = z3.Int("ceil_log_n")
-            self.world.assume(d >= 0, self.root.term <= pow2(d), pow2(d) < 2 * self.root.term)
+            self.world.define(d >= 0, self.root.term <= pow2(d), pow2(d) < 2 * self.root.term)
         return Number(self.world, d)
 
     def _exact(self, n: Any, base: int) -> Term | None:
@@ -263,8 +263,3 @@ def _line() -> str:
     while frame is not None and frame.f_globals.get("__name__", "").startswith(__name__):
         frame = frame.f_back
     return _place(frame) if frame else caller()
-
-
-def conditions(world: World, value: Any) -> Term:
-    """A truth as a term."""
-    return truth(world, value).term

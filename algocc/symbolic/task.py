@@ -24,6 +24,7 @@ class Task:
     load_from: the input chunk that it puts there.
     finished: what this chunk must hold at the end where the rules work, of a rank.
     stored: the chunk where the rules work that the store takes to an output chunk; the same if None.
+    work: chunks of scratch that an invariant speaks of by default, where the rules work there.
     source, sink: the buffers that a rule reads and writes if it names none.
     """
 
@@ -36,6 +37,7 @@ class Task:
     load_from: Callable[[Any, Any], Any]
     finished: Callable[[Any, Any], Holds]
     stored: Callable[[Any, Any], Any] | None = None
+    work: Any = None
     source: str = "out"
     sink: str = "out"
     params: dict[str, Any] = field(default_factory=dict)
@@ -55,7 +57,7 @@ def reduce_scatter(n: Any, *, chunks: Any = 1) -> Task:
         "reduce_scatter", n, 1, inputs=lambda r: n, outputs=lambda r: 1,
         loaded=lambda r, c: (0 <= c) & (c < n), load_from=lambda r, c: c,
         finished=lambda r, c: Holds(everyone, of=c), stored=lambda r, o: r,
-        source="scratch", sink="scratch",
+        work=n, source="scratch", sink="scratch",
     )  # fmt: skip
 
 
@@ -81,7 +83,7 @@ def reduce(n: Any, *, root: Any = 0, chunks: Any = 1) -> Task:
         "reduce", n, chunks, inputs=lambda r: chunks, outputs=lambda r: (r == root) * chunks,
         loaded=lambda r, c: (0 <= c) & (c < chunks), load_from=lambda r, c: c,
         finished=lambda r, c: Holds(everyone, of=c), stored=lambda r, o: o,
-        source="scratch", sink="scratch", params={"root": root},
+        work=chunks, source="scratch", sink="scratch", params={"root": root},
     )  # fmt: skip
 
 
@@ -91,7 +93,7 @@ def scatter(n: Any, *, root: Any = 0, chunks: Any = 1) -> Task:
         "scatter", n, 1, inputs=lambda r: (r == root) * n, outputs=lambda r: 1,
         loaded=lambda r, c: (r == root) & (0 <= c) & (c < n), load_from=lambda r, c: c,
         finished=lambda r, c: Holds(only(root), of=c), stored=lambda r, o: r,
-        source="scratch", sink="scratch", params={"root": root},
+        work=n, source="scratch", sink="scratch", params={"root": root},
     )  # fmt: skip
 
 
@@ -101,7 +103,7 @@ def gather(n: Any, *, root: Any = 0, chunks: Any = 1) -> Task:
         "gather", n, 1, inputs=lambda r: 1, outputs=lambda r: (r == root) * n,
         loaded=lambda r, c: c == r, load_from=lambda r, c: 0,
         finished=lambda r, c: Holds(only(c), of=0), stored=lambda r, o: o,
-        source="scratch", sink="scratch", params={"root": root},
+        work=n, source="scratch", sink="scratch", params={"root": root},
     )  # fmt: skip
 
 

@@ -37,6 +37,7 @@ class World:
 
     def __init__(self, timeout: float = 10) -> None:
         self.facts: list[Term] = []
+        self.definitions: list[Term] = []
         self.timeout = timeout
         self.questions = 0
         self.rule: Any = None
@@ -56,6 +57,10 @@ class World:
         """Take these as given, until the scope ends."""
         self.facts += facts
 
+    def define(self, *facts: Term) -> None:
+        """Introduce a number by what is true of exactly one number, whatever else is."""
+        self.definitions += [f for f in facts if not any(z3.eq(f, g) for g in self.definitions)]
+
     @contextmanager
     def scope(self, *facts: Term) -> Iterator[None]:
         """While the body runs these are given too, and so is what it assumes."""
@@ -70,7 +75,7 @@ class World:
         """Whether the facts and these claims contradict each other: ("unsat", None), ("sat", model) or ("unknown", None)."""
         solver = z3.Solver()
         solver.set("timeout", int(self.timeout * 1000))
-        formulas = [*self.facts, *claims]
+        formulas = [*self.definitions, *self.facts, *claims]
         solver.add(*formulas)
         solver.add(*ground(formulas))
         self.questions += 1
@@ -82,7 +87,7 @@ class World:
         claim = z3.simplify(claim)
         if z3.is_true(claim) or z3.is_false(claim):
             return z3.is_true(claim)
-        key = (claim.get_id(), *(f.get_id() for f in self.facts))
+        key = (claim.get_id(), len(self.definitions), *(f.get_id() for f in self.facts))
         if key not in self._known:
             # The terms are kept: their numbers are theirs as long as they live.
             self._known[key] = ((claim, *self.facts), self.refute(z3.Not(claim))[0] == "unsat")
@@ -93,10 +98,11 @@ class World:
         term = z3.simplify(term)
         if z3.is_int_value(term):
             return int(term.as_long())
-        verdict, model = self.refute()
+        value_of = z3.Int("value")
+        verdict, model = self.refute(value_of == term)
         if verdict != "sat":
             return None
-        value = model.eval(term, model_completion=True)
+        value = model.eval(value_of, model_completion=True)
         return int(value.as_long()) if z3.is_int_value(value) and self.entails(term == value) else None
 
     def decide(self, claim: Term) -> bool:

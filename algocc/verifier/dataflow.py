@@ -228,18 +228,22 @@ def judge(s: Schedule, places: Layout, t: Trace) -> Outcome:
         size = int(c.outputs[rank]) * c.chunks
         held[at : at + size] = t.value[places.alias[first : first + size]]
     return judge_values(
-        held, t.left, t.right, inputs, c.want, c.set_start, c.set_items, c.chunks, idempotent=c.idempotent
-    )
+        held, t.left, t.right, inputs, c.want, c.set_start, c.set_items, c.chunks, c.output_sizes == 0,
+        idempotent=c.idempotent,
+    )  # fmt: skip
 
 
 def judge_values(
     held: Array, left: Array, right: Array, inputs: int,
-    want: Array, set_start: Array, set_items: Array, chunks: int, *, idempotent: bool,
+    want: Array, set_start: Array, set_items: Array, chunks: int, empty: Array, *, idempotent: bool,
 ) -> Outcome:  # fmt: skip
-    """As `judge`, for outputs that hold the values `held`, however they came there."""
+    """As `judge`, for outputs that hold the values `held`, however they came there.
+
+    empty: output blocks of size 0, of which nothing is asked, not even to be written.
+    """
     repeated = _has_repeats(set_start, set_items)
     wrong, twice, sets_right, ordered, depth = _judge(
-        held, left, right, inputs, want, set_start, set_items, chunks, idempotent, repeated
+        held, left, right, inputs, want, set_start, set_items, chunks, empty, idempotent, repeated
     )
     return Outcome(np.flatnonzero(wrong), bool(twice), bool(sets_right), bool(ordered), int(depth))
 
@@ -262,7 +266,7 @@ def _root(parent, v):
 
 
 @njit(cache=True, nogil=True)
-def _judge(held, left, right, inputs, want, set_start, set_items, chunks, idempotent, repeated):
+def _judge(held, left, right, inputs, want, set_start, set_items, chunks, empty, idempotent, repeated):
     values = inputs + len(left)
     parent = np.arange(values).astype(np.int32)
     for i in range(len(left)):
@@ -300,6 +304,8 @@ def _judge(held, left, right, inputs, want, set_start, set_items, chunks, idempo
         v = held[o]
         s = want[o // chunks]
         wish = s * chunks + o % chunks
+        if empty[o // chunks]:
+            continue
         if v < 0:
             wrong[o] = True
             sets_right = False
@@ -386,7 +392,8 @@ def _judge(held, left, right, inputs, want, set_start, set_items, chunks, idempo
                 o = behind[o]
     for o in range(len(held)):
         v = held[o]
-        if v >= inputs and asked[v - inputs] == want[o // chunks] * chunks + o % chunks:
+        wish = want[o // chunks] * chunks + o % chunks
+        if v >= inputs and asked[v - inputs] == wish and not empty[o // chunks]:
             wrong[o] = not good[v - inputs]
     return wrong, twice, sets_right, ordered, deepest
 

@@ -5,6 +5,9 @@ stuck all do. So one order is played, two iterations long (scratch is used again
 clock for each lane: what it knows other lanes to have done, through program order and through signal → wait. If
 every two accesses to one location, one of them a write, are ordered by that, every interleaving reads and
 writes the same values, and what the played one leaves in the outputs is compared with what the collective wants.
+
+Two iterations are enough: a wait looks back one at most, so what orders or blocks an iteration is the same in every
+later one, and what is ordered from each iteration to the next is ordered for good.
 """
 
 from __future__ import annotations
@@ -15,16 +18,16 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from algocc.collective import Buffer
+from algocc.collective import Buffer, Collective
 from algocc.errors import ScheduleError
 from algocc.program import Program, check
-from algocc.table import Failure, chunk_name
+from algocc.table import Failure, Layout, chunk_name, lengths
 from algocc.verifier.dataflow import Outcome, judge_values
 
 Array = NDArray[Any]
 
 ITERATIONS = 2
-UNWRITTEN, READ_RACE, WRITE_RACE = range(3)
+UNWRITTEN, READ_RACE, WRITE_RACE, MISFIT, UNDIVIDED = range(5)
 
 
 class ProgramReport(NamedTuple):
@@ -77,18 +80,21 @@ def verify_program(p: Program, *, idempotent: bool = False, most: int = 20) -> P
     of_output = np.concatenate([np.arange(a, a + k) for a, k in zip(start[:, 1], sizes[:, 1], strict=True)])
     src = alias[start[p.src_rank, p.src_buffer] + p.src_chunk]
     dst = start[p.dst_rank, p.dst_buffer] + p.dst_chunk
-    value, left, right, done, trouble = _play(
+    places = Layout(start, total, alias)
+    length, room, _ = lengths(c, places)
+    value, left, right, done, trouble, raced, divided = _play(
         p.lane_start, p.move_lane, p.count, p.src_start, src, p.dst_start, dst, p.wait_start, p.wait_counter,
         p.wait_value, p.wait_lag, p.signal_start, p.signal_counter, p.counter_waiter, p.counter_total,
-        is_scratch, alias[of_input], inputs, most,
+        is_scratch, alias[of_input], inputs, p.like, length, room, p.final, p.src_first, most,
     )  # fmt: skip
-    failures = _lengths(p, most)
+    failures = []
     deadlock_free = bool((done == ITERATIONS * np.diff(p.lane_start)).all())
     if not deadlock_free:
         failures += _stuck(p, done, most)
-    races = trouble[trouble[:, 0] != UNWRITTEN]
+    race = (trouble[:, 0] == READ_RACE) | (trouble[:, 0] == WRITE_RACE)
+    races = trouble[race]
     failures += [_race(p, *t) for t in races.tolist()]
-    failures += [_unwritten(p, *t[1:]) for t in trouble[trouble[:, 0] == UNWRITTEN].tolist()]
+    failures += [_slip(p, *t[:3]) for t in trouble[~race].tolist()]
     outcome = None
     if deadlock_free:
         held = np.concatenate([value[alias[of_output] + g * total] for g in range(ITERATIONS)])
@@ -99,7 +105,7 @@ def verify_program(p: Program, *, idempotent: bool = False, most: int = 20) -> P
             np.concatenate([c.set_start[:-1] + g * len(c.set_items) for g in range(ITERATIONS)]
                            + [np.array([ITERATIONS * len(c.set_items)])]),
             np.concatenate([c.set_items + g * blocks for g in range(ITERATIONS)]),
-            c.chunks, idempotent=idempotent or c.idempotent,
+            c.chunks, np.tile(c.output_sizes == 0, ITERATIONS), idempotent=idempotent or c.idempotent,
         )  # fmt: skip
         first = outcome.wrong[:most] % max(1, len(of_output))
         for o in dict.fromkeys(first.tolist()):
@@ -108,14 +114,28 @@ def verify_program(p: Program, *, idempotent: bool = False, most: int = 20) -> P
             failures.append(
                 Failure("program", None, rank, name, "does not hold what the collective wants", "the exact multiset")
             )
+        if averages(c):
+            made = held[held >= ITERATIONS * inputs] - ITERATIONS * inputs
+            at = np.flatnonzero(held >= ITERATIONS * inputs)[~divided[made]][:most] % max(1, len(of_output))
+            failures += [_slip(p, UNDIVIDED, -1, int(of_output[o])) for o in dict.fromkeys(at.tolist())]
     correct = deadlock_free and not failures
-    return ProgramReport(*size, True, not len(races), deadlock_free, correct, outcome, failures[:most])
+    return ProgramReport(*size, True, not raced, deadlock_free, correct, outcome, failures[:most])
+
+
+def averages(c: Collective) -> bool:
+    """Whether an average can be taken: every output wants one contribution of each rank."""
+    sets = np.unique(c.want)
+    if not c.reduces or not (np.diff(c.set_start)[sets] == c.n).all():
+        return False
+    rank = np.searchsorted(c.input_start, c.sets(sets)[1], side="right") - 1
+    return bool((rank.reshape(-1, c.n) == np.arange(c.n)).all())
 
 
 @njit(cache=True, nogil=True)
 def _play(
     lane_start, move_lane, count, src_start, src, dst_start, dst, wait_start, wait_counter, wait_value, wait_lag,
-    signal_start, signal_counter, counter_waiter, counter_total, is_scratch, of_input, inputs, most,
+    signal_start, signal_counter, counter_waiter, counter_total, is_scratch, of_input, inputs,
+    like, span, room, final, src_first, most,
 ):  # fmt: skip
     lanes = len(lane_start) - 1
     total = len(is_scratch)
@@ -131,6 +151,16 @@ def _play(
         accesses += ITERATIONS * count[m] * (src_start[m + 1] - src_start[m])
     left = np.empty(most_made, np.int64)
     right = np.empty(most_made, np.int64)
+    measured = len(span) > 0
+    length_of = np.empty(ITERATIONS * inputs + most_made if measured else 0, np.int32)
+    if measured:
+        for g in range(ITERATIONS):
+            length_of[g * inputs : (g + 1) * inputs] = span
+    # How often an average divides each reduction: of integers where a Move is final, of floats the contributions that
+    # a Move takes as first; -1 if not all of it equally often.
+    final_of = np.zeros(most_made, np.int8)
+    first_of = np.zeros(most_made, np.int8)
+    raced = False
     # Accesses: the last write of each location, and the reads since, as (move, place in its lane) pairs.
     write_move = np.full(ITERATIONS * total, -1, np.int64)
     write_at = np.zeros(ITERATIONS * total, np.int32)
@@ -196,28 +226,55 @@ def _play(
                         troubles = _note(trouble, troubles, UNWRITTEN, m, place % total, 0)
                     w = write_move[place]
                     if w >= 0 and mine[move_lane[w]] < write_at[place]:
+                        raced = True
                         troubles = _note(trouble, troubles, READ_RACE, m, place % total, w)
                     read_move[reads], read_at[reads], read_next[reads] = m, at, read_head[place]
                     read_head[place] = reads
                     reads += 1
+                    if measured and v >= 0 and length_of[v] != span[like[m] + i]:
+                        troubles = _note(trouble, troubles, MISFIT, m, place % total, 0)
                     if j == src_start[m]:
                         result = v
                     elif v >= 0 and result >= 0:
                         left[made], right[made] = result, v
+                        a, b = result - ITERATIONS * inputs, v - ITERATIONS * inputs
+                        times = first_of[b] if b >= 0 else 0
+                        if times >= 0 and src_first[j]:
+                            times = min(times + 1, 2)
+                        if j == src_start[m] + 1:
+                            before = first_of[a] if a >= 0 else 0
+                            if before >= 0 and src_first[j - 1]:
+                                before = min(before + 1, 2)
+                        else:
+                            before = first_of[a]
+                        first_of[made] = times if times == before else -1
+                        times = final_of[b] if b >= 0 else 0
+                        before = final_of[a] if a >= 0 else 0
+                        final_of[made] = times if times == before else -1
+                        if measured:
+                            length_of[ITERATIONS * inputs + made] = span[like[m] + i]
                         result = ITERATIONS * inputs + made
                         made += 1
                     else:
                         result = -1
+                if final[m] and result >= ITERATIONS * inputs and src_start[m + 1] - src_start[m] > 1:
+                    k = result - ITERATIONS * inputs
+                    if final_of[k] >= 0:
+                        final_of[k] = min(final_of[k] + 1, 2)
                 for j in range(dst_start[m], dst_start[m + 1]):
                     place = dst[j] + i
+                    if measured and room[place] >= 0 and room[place] != span[like[m] + i]:
+                        troubles = _note(trouble, troubles, MISFIT, m, place, 0)
                     if not is_scratch[place]:
                         place += g * total
                     w = write_move[place]
                     if w >= 0 and mine[move_lane[w]] < write_at[place]:
+                        raced = True
                         troubles = _note(trouble, troubles, WRITE_RACE, m, place % total, w)
                     cell = read_head[place]
                     while cell >= 0:
                         if mine[move_lane[read_move[cell]]] < read_at[cell]:
+                            raced = True
                             troubles = _note(trouble, troubles, WRITE_RACE, m, place % total, read_move[cell])
                         cell = read_next[cell]
                     read_head[place] = -1
@@ -242,7 +299,8 @@ def _play(
                     listed[counter_waiter[c]] = True
                     listing += 1
             done[lane] += 1
-    return value, left[:made], right[:made], done, trouble[:troubles]
+    divided = (final_of[:made] == 1) & (first_of[:made] == 1)
+    return value, left[:made], right[:made], done, trouble[:troubles], raced, divided
 
 
 @njit(cache=True, nogil=True)
@@ -280,36 +338,20 @@ def _race(p: Program, kind: int, move: int, place: int, other: int) -> Failure:
     )  # fmt: skip
 
 
-def _unwritten(p: Program, move: int, place: int, _: int) -> Failure:
+def _slip(p: Program, kind: int, move: int, place: int) -> Failure:
+    """What else can be wrong with a Move and a place that it reads or writes."""
     rank, name = _place(p, place)
-    return Failure(
-        "program", int(p.step[move]), rank, name, f"is read by {_where(p, move)} before anything was written there",
-        "a write before it", p.source(move),
-    )  # fmt: skip
-
-
-def _lengths(p: Program, most: int) -> list[Failure]:
-    """Operands of another length than their Move, whatever the count."""
-    c = p.collective
-    like = c.sizes[p.like // c.chunks] if len(c.sizes) else p.like
-    failures = []
-    for side in ("src", "dst"):
-        rank, buffer, chunk = (getattr(p, f"{side}_{what}") for what in ("rank", "buffer", "chunk"))
-        move = np.repeat(np.arange(p.moves), np.diff(getattr(p, f"{side}_start")))
-        for kind, size, begin in (
-            (Buffer.INPUT, c.sizes, c.input_start), (Buffer.OUTPUT, c.output_sizes, c.output_start),
-        ):  # fmt: skip
-            at = np.flatnonzero(buffer == kind)
-            block = begin[rank[at]] + chunk[at] // c.chunks
-            for i in at[size[block] != like[move[at]]][:most].tolist():
-                failures.append(
-                    Failure(
-                        "program", int(p.step[move[i]]), int(rank[i]), chunk_name(int(buffer[i]), int(chunk[i])),
-                        f"has another size than what {_where(p, int(move[i]))} moves", "blocks of one size",
-                        p.source(int(move[i])),
-                    )
-                )  # fmt: skip
-    return failures
+    if kind == NOT_FINAL:
+        return Failure(
+            "program", None, rank, name, "is not divided exactly once by an average",
+            "each contribution marked first where it is first reduced, and the last Move final",
+        )  # fmt: skip
+    found, wanted = {
+        UNWRITTEN: ("is read by {} before anything was written there", "a write before it"),
+        MISFIT: ("has another length than what {} moves", "operands of one length"),
+    }[kind]
+    step, source = int(p.step[move]), p.source(move)
+    return Failure("program", step, rank, name, found.format(_where(p, move)), wanted, source)
 
 
 def _stuck(p: Program, done: Array, most: int) -> list[Failure]:

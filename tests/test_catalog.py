@@ -1,0 +1,113 @@
+"""Algorithms by name: built in, in a user's file, in a table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import algocc
+from algocc import catalog, text
+from algocc.errors import UsageError
+
+GOOD = """
+import algocc
+from algocc.collective import all_reduce
+
+@algocc.schedule
+def pair(n, hops=1):
+    s = algocc.Steps(all_reduce(n))
+    with s.step():
+        s.reduce(src=0, dst=1, chunk=0)
+        s.reduce(src=1, dst=0, chunk=0)
+    return s
+
+def plain(n):
+    return pair.write(n)
+
+def forgets(n):
+    pair.write(n)
+
+def breaks(n):
+    return n / 0
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.py"
+    path.write_text(GOOD)
+    return path
+
+
+def test_every_name_is_one() -> None:
+    for name, algorithm in algocc.algorithms().items():
+        assert algocc.load(name) is algorithm
+        assert algorithm.name == name and algorithm.doc
+
+
+def test_a_function_in_a_file(file: Path) -> None:
+    assert algocc.verify(algocc.load(f"{file}:pair")(2)).correct
+    assert algocc.load(str(file)).name == "pair", "the only schedule needs no name"
+    assert algocc.load(f"{file}:plain")(2).n == 2, "a plain function will do"
+
+
+def test_files_of_one_name_are_two_modules(file: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other" / "mine.py"
+    other.parent.mkdir()
+    other.write_text(GOOD.replace("def pair", "def couple").replace("pair.write", "couple.write"))
+    assert [algocc.load(str(path)).name for path in (file, other)] == ["pair", "couple"]
+
+
+@pytest.mark.parametrize("suffix", (".json", ".txt"))
+def test_a_table(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"table{suffix}"
+    text.dump(algocc.load("ring")(3), path)
+    assert algocc.verify(algocc.load(str(path))(3)).bandwidth_optimal
+    with pytest.raises(UsageError, match="is a table for n=3"):
+        algocc.load(str(path))(4)
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("rnig", "unknown schedule 'rnig'; did you mean ring"),
+        ("xyzzy", "unknown schedule 'xyzzy', none is near"),
+        ("nowhere.py:f", "nowhere.py: no such file"),
+        ("nowhere.json", "nowhere.json: No such file or directory"),
+        ("{file}:piar", "mine.py: no function 'piar'; did you mean pair"),
+    ],
+)
+def test_not_found(file: Path, name: str, wanted: str) -> None:
+    with pytest.raises(UsageError) as error:
+        algocc.load(name.replace("{file}", str(file)))
+    assert wanted in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("body", "wanted"),
+    [
+        ("import nosuch", "bad.py:1: the file does not import: ModuleNotFoundError: No module named 'nosuch'"),
+        ("\ndef f(:", "bad.py:2: the file does not import: SyntaxError"),
+        ("x = 1\nraise SystemExit(3)", "bad.py:2: the file does not import: SystemExit: 3"),
+    ],
+)
+def test_a_file_that_does_not_import(tmp_path: Path, body: str, wanted: str) -> None:
+    (tmp_path / "bad.py").write_text(body)
+    with pytest.raises(UsageError) as error:
+        algocc.load(f"{tmp_path / 'bad.py'}:f")
+    assert wanted in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("function", "params", "wanted"),
+    [
+        ("forgets", {}, "returned NoneType, wanted Steps or a Schedule: end the function with `return s`"),
+        ("breaks", {}, "mine.py:20: breaks failed for n=2: ZeroDivisionError"),
+        ("pair", {"hop": 1}, "pair: unknown parameter 'hop'; it takes: hops"),
+    ],
+)
+def test_a_function_that_fails(file: Path, function: str, params: dict[str, int], wanted: str) -> None:
+    with pytest.raises(UsageError) as error:
+        catalog.build(f"{file}:{function}", 2, **params)
+    assert wanted in str(error.value)
