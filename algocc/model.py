@@ -60,7 +60,7 @@ class Machine:
     beta: Fraction = Fraction(1, 25 * 10**9)
     gamma: Fraction = Fraction(1, 100 * 10**9)
     ports: int = 1
-    startup: str = "step"
+    startup: str = "message"
 
     def __post_init__(self) -> None:
         for name in ("alpha", "beta", "gamma"):
@@ -164,7 +164,7 @@ def _sum(x: Fraction, y: Fraction) -> str:
     return " + ".join(f"{share} {name}" for share, name in ((x, "β"), (y, "γ")) if share) or "0"
 
 
-def cost(s: Schedule, *, ports: int = 1, startup: str = "step") -> Cost:
+def cost(s: Schedule, *, ports: int = 1, startup: str = "message") -> Cost:
     """Count what a schedule of good form costs.
 
     ports: all messages from one rank to another in a step share a port; a rank with more peers than ports gives the

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable
 from fractions import Fraction
 from functools import partial
-from itertools import groupby, pairwise
+from itertools import accumulate, groupby, pairwise
 from typing import Any
 
 FORMAT, VERSION = "algocc-certificate", 1
@@ -26,16 +26,14 @@ MOST_BYTES = 1 << 25  # of a file
 MOST_CHUNKS = 1 << 20  # of all inputs, of all outputs, and of the scratch of a rank
 MOST_MOVES = 1 << 22  # chunks that a schedule moves in all
 MOST_VISITS = 1 << 25  # contributions looked at
-TRUSTED = """\
-trusted: the statements of the theorems named (proofs/*.v; Coq checks their proofs, this program does not), for which
-it does not matter what ranks and chunks are called. Not spoken of: the Program that runs, kernels, rounding."""
+TRUSTED = """trusted: the statements of the theorems named (in proofs/*.v, where Coq checks their proofs), for which it
+does not matter what ranks and chunks are called. Not spoken of: the Program that runs, kernels, rounding."""
 
 SHARES = ("sent_max", "received_max", "reduced_max")
 FLAGS = ("correct", "needs_commutative", "needs_idempotent", "bandwidth_optimal", "step_optimal")
 COUNTS = ("steps", "transfers", "ports", "scratch")
 COLUMNS = ("step", "action", "rank", "peer", "buffer", "chunk", "peer_buffer", "peer_chunk", "count")
-COPY, REDUCE, PREREDUCE = 0, 1, 2
-INPUT, OUTPUT, SCRATCH = 0, 1, 2
+COPY, REDUCE, PREREDUCE, INPUT, OUTPUT, SCRATCH = 0, 1, 2, 0, 1, 2
 SHAPE = {
     "format": str,
     "version": int,
@@ -57,23 +55,14 @@ Proved = tuple[Given, dict[str, Fraction]]
 Verdict = tuple[str, bool | None, str]  # claim, whether it holds, why; None: a false one leaves nothing to check
 
 
-class Unusable(Exception):
-    """The file is not a certificate that this program can check."""
-
-
 class Wrong(Exception):
     """A claim is false, and why."""
 
 
 def need(condition: object, message: str) -> None:
+    """ValueError, for a file that can't be used, unless the condition holds."""
     if not condition:
-        raise Unusable(message)
-
-
-def show(value: Any) -> str:
-    """A value in a message: short, and nothing in it that a terminal obeys."""
-    text = f"a {type(value).__name__} of {len(value)}" if isinstance(value, (dict, list)) else ascii(value)
-    return text if len(text) < 60 else f"{text[:56]}…{text[-1]}"
+        raise ValueError(message)
 
 
 def fit(value: Any, shape: Any, where: str) -> Any:
@@ -82,36 +71,32 @@ def fit(value: Any, shape: Any, where: str) -> Any:
         return None if value is None else fit(value, shape[1], where)
     kind: Any = str if shape is Fraction else type(shape) if isinstance(shape, (list, dict)) else shape
     if type(value) is not kind or kind is int and not 0 <= value < 1 << 53:
-        raise Unusable(f"{where} is {show(value)}, wanted {kind.__name__}{', 0 or more, below 2^53' * (kind is int)}")
+        raise ValueError(f"{where} is {ascii(value)[:60]}, wanted {kind.__name__}{' of 0 or more, below 2^53' * (kind is int)}")
     if kind is list:
         return [fit(item, shape[0], f"{where}[{i}]") for i, item in enumerate(value)]
     if kind is dict:
         keys = dict.fromkeys(value, shape[str]) if str in shape else shape
-        odd = sorted(map(show, value.keys() ^ keys.keys()))
-        need(not odd, f"{where}: {', '.join(odd[:3])}: missing or unknown; wanted {', '.join(keys)}")
+        odd = sorted(value.keys() ^ keys.keys())
+        need(not odd, f"{where}: the keys {ascii(odd)[:60]} are missing or unknown; wanted {', '.join(keys)}")
         return {key: fit(value[key], keys[key], f"{where}.{key}") for key in keys}
     if shape is Fraction:
         number = Fraction(value) if re.fullmatch("[0-9]{1,15}(/[1-9][0-9]{0,14})?", value) else None
-        need(str(number) == value, f'{where} is {show(value)}, wanted "p/q" in lowest terms')
+        need(str(number) == value, f'{where} is {ascii(value)[:60]}, wanted "p/q" in lowest terms')
         return number
     return value
 
 
-def read(text: str) -> dict[str, Any]:
+def read(text: str) -> Any:
     """A certificate of this version, true or false."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         need(len(dict(pairs)) == len(pairs), "an object has one key twice")
         return dict(pairs)
 
-    try:
-        value = json.loads(text, object_pairs_hook=unique)
-    except (ValueError, RecursionError) as error:
-        raise Unusable(f"not JSON that can be read: {str(error)[:100]}") from None
-    need(isinstance(value, dict) and value.get("format") == FORMAT, f"no certificate: its format is not {FORMAT!r}")
-    need(type(value.get("version")) is int and value["version"] == VERSION, f"its version is not {VERSION}")
-    certificate: dict[str, Any] = fit(value, SHAPE, "$")
-    return certificate
+    value = json.loads(text, object_pairs_hook=unique)
+    kind = [value.get("format"), value.get("version")] if isinstance(value, dict) else []
+    need(kind == [FORMAT, VERSION], f"not a certificate of format {FORMAT!r}, version {VERSION}")
+    return fit(value, SHAPE, "$")
 
 
 class Collective:
@@ -125,9 +110,7 @@ class Collective:
         need(self.n == len(self.outputs) >= 1 <= self.chunks, "collective: wanted 1 rank or more, and 1 chunk or more")
         blocks = max(sum(map(len, side)) for side in (self.sizes, self.outputs))
         need(blocks * self.chunks <= MOST_CHUNKS, f"collective: too large: more than {MOST_CHUNKS} chunks")
-        self.first = [0]  # number of the first input chunk of each rank
-        for sizes in self.sizes:
-            self.first.append(self.first[-1] + len(sizes) * self.chunks)
+        self.first = [0, *accumulate(len(own) * self.chunks for own in self.sizes)]  # input chunk of each rank
         size_of = {(r, b): size for r, sizes in enumerate(self.sizes) for b, size in enumerate(sizes)}
         self.sets: list[Counter[Item]] = [Counter((*item,) for item in items) for items in data["sets"]]
         for i, items in enumerate(self.sets):
@@ -136,8 +119,7 @@ class Collective:
         size = [size_of[min(items)] for items in self.sets]
         need(all(s < len(size) for own in self.outputs for s in own), "collective.outputs names no set that exists")
         places = {(r, o): size[s] for r, own in enumerate(self.outputs) for o, s in enumerate(own)}
-        need(all(len(row) == 3 for row in self.alias), "collective.alias: wanted [rank, input block, output block]")
-        pairs = {(r, i): (r, o) for r, i, o in self.alias}
+        pairs = {(row[0], row[1]): (row[0], row[2]) for row in self.alias if len(row) == 3}
         fine = len(pairs) == len({*pairs.values()}) == len(self.alias) and pairs.keys() <= size_of.keys()
         need(fine and all(size_of[a] == places.get(b) for a, b in pairs.items()),
              "collective.alias: wanted input blocks that each share memory with one output block of their size")  # fmt: skip
@@ -211,14 +193,13 @@ class Run:
         moves: list[tuple[int, Place, Value]] = []
         partners: dict[tuple[str, int], set[int]] = {}
         for _, action, rank, peer, buffer, chunk, peer_buffer, peer_chunk, count in rows:
-            if max(rank, peer) >= self.c.n or action > PREREDUCE or max(buffer, peer_buffer) > SCRATCH or count < 1:
-                raise Wrong(f"step {step}: a row names a rank, an action, a buffer or a count that does not exist")
+            known = max(rank, peer) < self.c.n and action <= PREREDUCE and max(buffer, peer_buffer) <= SCRATCH and count > 0
+            if not known or peer_buffer == INPUT:
+                raise Wrong(f"step {step}: a row has a rank, action, buffer or count that does not exist, or writes an input")
             for r, b, end in ((rank, buffer, chunk + count), (peer, peer_buffer, peer_chunk + count)):
                 self.scratch = max(self.scratch, end * (b == SCRATCH))
                 if end > (MOST_CHUNKS if b == SCRATCH else len((self.c.sizes, self.c.outputs)[b][r]) * self.c.chunks):
                     raise Wrong(f"step {step}: {spoken((r, b, end - 1))} does not exist")
-            if peer_buffer == INPUT:
-                raise Wrong(f"step {step}: {spoken((peer, INPUT, peer_chunk))} is an input, and is written")
             moved = 0
             for i in range(count):
                 place = (rank, buffer, chunk + i)
@@ -259,14 +240,12 @@ class Run:
             values.append(sorted([*(values[base] if base is not None else []), *more]))
             self.c.spend(len(values[i]))
         steps = [list(rows) for _, rows in groupby(zip(*columns.values(), strict=True), key=lambda row: row[0])]
-        if invariant and len(invariant["steps"]) != len(steps):
-            raise Wrong(f"the schedule has {len(steps)} steps, the invariant {len(invariant['steps'])}")
+        need(not invariant or len(invariant["steps"]) == len(steps), f"invariant: wanted {len(steps)} steps")
         for step, rows in enumerate(steps):
             need(rows[0][0] == step, f"schedule: step {rows[0][0]} comes where {step} should: wanted all from 0 in order")
             written = self.step(step, rows)
             said = invariant["steps"][step] if invariant else [None] * len(written)
-            if len(said) != len(written):
-                raise Wrong(f"step {step} writes {len(written)} chunks, the invariant has {len(said)}")
+            need(len(said) == len(written), f"invariant: step {step} writes {len(written)} chunks")
             for place, k in zip(written, said, strict=True):
                 if k is not None and (k >= len(values) or sorted(self.leaves(self.memory[place])) != values[k]):
                     raise Wrong(f"after step {step}, {spoken(place)} does not hold what the invariant says")
@@ -305,24 +284,18 @@ class Run:
 
 def reduced(c: Collective, k: int) -> list[tuple[int, Item, int]]:
     """(rank, (0, b), amount) for each output that wants block b of the ranks 0..k-1, how often does not matter, and
-    nothing else. For k = 1 (rank, item, amount): it wants one block, of any rank."""
-    found = []
-    for r, s in c.wants:
-        c.spend(len(c.sets[s]))
-        q, b = min(c.sets[s])
-        if len(c.sets[s]) == k and (k == 1 or c.sets[s].keys() == {(i, b) for i in range(k)}):
-            found.append((r, (q, b), c.amount[s]))
-    return found
+    nothing else. With k = 1 (rank, item, amount): it wants one block, of any rank."""
+    found = [(r, min(c.sets[s]), s) for r, s in c.wants if len(c.sets[s]) == k]
+    c.spend(k * len(found))
+    return [(r, x, c.amount[s]) for r, x, s in found if k == 1 or c.sets[s].keys() == {(i, x[1]) for i in range(k)}]
 
 
 def must(c: Collective, given: Given, ports: int, share: str, what: str) -> Proved:
     """What a rank must send to others, or receive: each input, or chunk reduced over k ranks of which it is one, that
     they, or it, must end with. All ranks together: what is sent is received, so the busiest does the mean of either."""
     rank, k = given.get("rank"), 1 if what == "inputs" else max(2, given.get("ranks") or 0)
-    lacks = {
-        (q if share == "sent_max" else r, x): amount
-        for r, x, amount in reduced(c, k) for q in (range(k) if k > 1 else [x[0]]) if q != r
-    }  # fmt: skip
+    lacks = {(q if share == "sent_max" else r, x): amount
+             for r, x, amount in reduced(c, k) for q in (range(k) if k > 1 else [x[0]]) if q != r}  # fmt: skip
     total = sum(amount for (q, _), amount in lacks.items() if rank in (None, q))
     proved = dict.fromkeys(SHARES[:2], Fraction(total, c.n * c.whole)) if rank is None else {share: Fraction(total, c.whole)}
     return {"rank": rank, what: total, **({} if k == 1 else {"ranks": k})}, proved
@@ -371,7 +344,7 @@ def bound(c: Collective, measure: str, said: dict[str, Any], ports: int) -> str:
     """Wrong unless the theorem says so of this collective."""
     theorem, given = said["theorem"], said["instance"]
     if theorem not in THEOREMS or (given.get("rank") or 0) >= c.n:
-        raise Wrong(f"{show(theorem)}: no theorem known here, or of a rank that does not exist")
+        raise Wrong(f"{ascii(theorem)[:60]} is no theorem known here, or speaks of no rank that exists")
     instance, proved = THEOREMS[theorem](c, given, ports)
     if given != instance or proved.get(measure) != said["at_least"]:
         raise Wrong(f"at least {said['at_least']} does not follow from {theorem}; its instance here is {instance}")
@@ -379,7 +352,7 @@ def bound(c: Collective, measure: str, said: dict[str, Any], ports: int) -> str:
 
 
 def check(text: str) -> list[Verdict]:
-    """The verdict on each claim of a certificate; Unusable if it is none."""
+    """The verdict on each claim of a certificate; ValueError if it is none that can be used."""
     data = read(text)
     c, verdicts, least = Collective(data["collective"]), list[Verdict](), dict[str, Fraction]()
     run, found = Run(c), {"mode": "in place" if c.alias else "out of place"} | dict[str, Any]()
@@ -418,8 +391,8 @@ def main(arguments: list[str]) -> int:
             content = file.read(MOST_BYTES + 1)
         need(len(content) <= MOST_BYTES, f"too large: more than {MOST_BYTES} bytes")
         verdicts = check(content.decode())
-    except (Unusable, OSError, ValueError, MemoryError) as error:
-        print(f"{' '.join(map(show, arguments))}: can't be used: {error}", file=sys.stderr)
+    except (OSError, ValueError, MemoryError, RecursionError) as error:
+        print(f"{ascii(arguments)[1:-1]}: can't be used: {error}", file=sys.stderr)
         return 2
     bad = sum(ok is not True for _, ok, _ in verdicts)
     for claim, ok, text in verdicts:

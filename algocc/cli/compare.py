@@ -119,7 +119,7 @@ def _amount(option: str, value: str, wanted: str) -> Fraction:
     "--ports", type=int, default=1, show_default=True, help="Peers that a rank can send to at once."
 )
 @click.option(
-    "--startup", type=click.Choice(STARTUPS), default="step", show_default=True,
+    "--startup", type=click.Choice(STARTUPS), default="message", show_default=True,
     help="Pay α once a step, or for each message that a port handles after another.",
 )  # fmt: skip
 @options.params

@@ -28,7 +28,7 @@ QUO = z3.Function("quo", _I, _I, _I)
 MOD = z3.Function("mod", _I, _I, _I)
 
 WRAPS = range(-3, 4)
-"""Multiples of the modulus that the axioms of `mod` know how to take away."""
+"""Multiples of the divisor that the axioms of `mod` and `quo` know how to take away."""
 ROUNDS = 4
 """The axioms speak of new terms, which have axioms; as often as this."""
 
@@ -88,8 +88,9 @@ def _single(new: dict[str, list[Term]]) -> Iterator[Term]:
         yield z3.Implies(e >= 0, z3.And(down <= x, x < down + pow2(e)))
     for quo in new["quo"]:
         x, e = quo.children()
-        for k in (-2, -1, 0, 1, 2):
-            yield z3.Implies(e >= 0, (quo == k) == (DOWN(x, e) == k * pow2(e)))
+        for k in WRAPS:
+            inside = z3.And(k * pow2(e) <= x, x < (k + 1) * pow2(e))
+            yield z3.Implies(e >= 0, z3.And((quo == k) == inside, (DOWN(x, e) == k * pow2(e)) == inside))
     for mod in new["mod"]:
         x, m = mod.children()
         yield z3.Implies(m >= 1, z3.And(0 <= mod, mod < m))

@@ -248,9 +248,8 @@ def _play(
                         else:
                             before = first_of[a]
                         first_of[made] = times if times == before else -1
-                        times = final_of[b] if b >= 0 else 0
-                        before = final_of[a] if a >= 0 else 0
-                        final_of[made] = times if times == before else -1
+                        if (a >= 0 and final_of[a] != 0) or (b >= 0 and final_of[b] != 0):
+                            final_of[made] = -1
                         if measured:
                             length_of[ITERATIONS * inputs + made] = span[like[m] + i]
                         result = ITERATIONS * inputs + made
@@ -259,8 +258,8 @@ def _play(
                         result = -1
                 if final[m] and result >= ITERATIONS * inputs and src_start[m + 1] - src_start[m] > 1:
                     k = result - ITERATIONS * inputs
-                    if final_of[k] >= 0:
-                        final_of[k] = min(final_of[k] + 1, 2)
+                    if final_of[k] == 0:
+                        final_of[k] = 1
                 for j in range(dst_start[m], dst_start[m + 1]):
                     place = dst[j] + i
                     if measured and room[place] >= 0 and room[place] != span[like[m] + i]:
