@@ -12,7 +12,7 @@ import sys
 from importlib import metadata
 from typing import Any
 
-PACKAGES = ("algocc", "numpy", "numba", "llvmlite", "ml_dtypes", "mpi4py", "numba-cuda", "cuda-toolkit")
+PACKAGES = ("algocc", "numpy", "numba", "llvmlite", "ml_dtypes", "mpi4py", "numba-cuda", "cuda-toolkit", "matplotlib")
 
 
 def examine() -> dict[str, Any]:
@@ -29,7 +29,7 @@ def examine() -> dict[str, Any]:
         "packages": {name: version(name) for name in PACKAGES},
         "mpi": {"mpi4py": version("mpi4py"), "mpiexec": shutil.which("mpiexec")},
         "gpus": gpus(),
-        "extras": {extra: _extra(extra) for extra in ("test", "mpi", "cuda")},
+        "extras": {extra: _extra(extra) for extra in ("test", "mpi", "cuda", "plot")},
     }
 
 
@@ -85,11 +85,20 @@ def gpus() -> dict[str, Any]:
     return {"devices": names, "cuda": f"{number.value // 1000}.{number.value % 1000 // 10}", "why": None}
 
 
+def _extras() -> list[str]:
+    try:
+        return metadata.metadata("algocc").get_all("Provides-Extra") or []
+    except metadata.PackageNotFoundError:
+        return []
+
+
 def _extra(extra: str) -> dict[str, Any]:
     """What an extra needs that is not installed, and the command that installs it."""
     wanted = [line for line in metadata.requires("algocc") or () if re.search(rf"extra == ['\"]{extra}['\"]", line)]
     names = [re.split(r"[\s\[<>=!~;(]", line, maxsplit=1)[0] for line in wanted]
     missing = [name for name in dict.fromkeys(names) if version(name) is None]
+    if not names:  # installed before there was such an extra
+        missing = [f"algocc[{extra}]"]
     return {"missing": missing, "install": f"{_command()} {_source(extra)}"}
 
 

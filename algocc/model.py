@@ -2,17 +2,18 @@
 
 A step is a synchronous round. A rank pays, for a full vector of m bytes,
 
-    α     once, if it sends or receives anything in the step (see `Machine.startup`)
+    α     for each message that a port handles after another: ⌈peers / ports⌉ times, of those it sends to or those it
+          receives from, whichever are more; with `startup="step"` once, if it sends or receives anything
     β·x   x: what its busiest port sends or receives in the step, as a fraction of m; the two directions overlap
     γ·y   y: what it reduces in the step, as a fraction of m
 
-and the step lasts as long as its busiest rank. So the time of a schedule is a line in m,
+and the step takes the most α that a rank pays in it, and the most β·x + γ·y. So the time of a schedule is a line in m,
 
     time(m) = α·startups + m · Σ over steps, max over ranks (β·x + γ·y),
 
-and with exact α, β and γ every time, and every size at which two schedules take equally long, is a Fraction. A step
-in which no message is sent costs no α; copies within a rank are free. A message is taken to be divisible without end:
-elements that do not divide evenly are left out.
+with the startups and volumes that `algocc.bounds` bounds; and with exact α, β and γ every time, and every size at which
+two schedules take equally long, is a Fraction. A step in which no message is sent costs no α; copies within a rank are
+free. A message is taken to be divisible without end: elements that do not divide evenly are left out.
 
 Hockney, "The communication challenge for MPP: Intel Paragon and Meiko CS-2", Parallel Computing 1994 (α and β);
 Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", IJHPCA 2005 (γ, and
@@ -38,7 +39,8 @@ Array = NDArray[Any]
 BLOCK = 1 << 22
 """Entries (step, rank) that are looked at together."""
 
-STARTUPS = ("step", "message")
+STARTUPS = ("message", "step")
+"""What α is paid for, the default first; see `Machine`."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +51,9 @@ class Machine:
     beta: seconds for a byte that a port sends or receives.
     gamma: seconds for a byte reduced.
     ports: messages to distinct peers that a rank sends, and receives, at the same time.
-    startup: "step" counts α once for each step of a rank, however many peers it has there; "message" counts it for
-        every message that a port handles after another, so ports is then a limit on startups as well. The two are the
-        same for schedules in which a rank has at most `ports` peers a step.
+    startup: "message" counts α for every message that a port handles after another, so ports is a limit on startups as
+        well; "step" counts it once for each step, however many peers a rank has there. The two are the same for
+        schedules in which a rank has at most `ports` peers a step.
 
     Raises UsageError for a value out of range.
     """
@@ -167,14 +169,15 @@ def _sum(x: Fraction, y: Fraction) -> str:
 def cost(s: Schedule, *, ports: int = 1, startup: str = "message") -> Cost:
     """Count what a schedule of good form costs.
 
-    ports: all messages from one rank to another in a step share a port; a rank with more peers than ports gives the
-        longest message to the port with least to do, and so on.
+    ports: all that one rank sends another in a step is one message; a rank with more peers than ports gives the longest
+        message to the port with least to do, and so on.
+    startup: what α is paid for, as in `Machine`.
 
     Raises UsageError for ports below 1 or an unknown startup, ScheduleError for a send without its receive.
 
     >>> from algocc.schedules.all_pairs import two_shot
-    >>> print(cost(two_shot(4)), "|", cost(two_shot(4), ports=3), "|", cost(two_shot(4), startup="message"))
-    2 α + m (3/2 β + 3/4 γ) | 2 α + m (1/2 β + 3/4 γ) | 6 α + m (3/2 β + 3/4 γ)
+    >>> print(cost(two_shot(4)), "|", cost(two_shot(4), ports=3), "|", cost(two_shot(4), startup="step"))
+    6 α + m (3/2 β + 3/4 γ) | 2 α + m (1/2 β + 3/4 γ) | 2 α + m (3/2 β + 3/4 γ)
     """
     Machine(ports=ports, startup=startup)
     s = s.matched()
@@ -223,9 +226,7 @@ def _volumes(s: Schedule) -> Array:
     return volume
 
 
-def _loads(
-    s: Schedule, volume: Array, first: int, last: int, ports: int, startup: str
-) -> tuple[int, Array, Array]:
+def _loads(s: Schedule, volume: Array, first: int, last: int, ports: int, startup: str) -> tuple[int, Array, Array]:
     """Startups of some steps, and what the busiest port moves and a rank reduces; both of shape (last - first, n)."""
     rows = slice(int(s.step_start[first]), int(s.step_start[last]))
     shape = (last - first, s.n)
@@ -320,9 +321,7 @@ def envelope(lines: Mapping[str, Line]) -> list[Segment]:
     at, now = Fraction(0), min(lines.values(), default=None)
     while now is not None:
         # Those of smaller slope overtake from here on: none is lower yet, or it would be `now`.
-        meets = [
-            (crossover(now, line), line.slope, line) for line in lines.values() if line.slope < now.slope
-        ]
+        meets = [(crossover(now, line), line.slope, line) for line in lines.values() if line.slope < now.slope]
         after, _, ahead = min(meets, default=(None, None, None))
         found.append(Segment(at, after, tuple(name for name, line in lines.items() if line == now)))
         at, now = after or at, ahead

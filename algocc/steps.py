@@ -158,7 +158,7 @@ class Steps:
             step = np.arange(start, min(start + block, steps), dtype=np.int32)[:, None]
             said = rule(rank, step + first, self.n)
             shape = (len(step), self.n)
-            parts = []
+            parts: list[tuple[tuple[int, int, int], list[Any]]] = []
             try:
                 for t in said if isinstance(said, list) else [said]:
                     t = t if isinstance(t, Transfer) else Transfer(*t)

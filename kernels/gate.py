@@ -27,7 +27,7 @@ def build(P: ModuleType, *, stamp: str) -> Callable[..., Any]:
     """The call for the target whose primitives are P; `stamp` is the source it is built from."""
 
     @register_jitable
-    def come(block, word, want, closed):  # type: ignore[no-untyped-def]
+    def come(block, word, want, closed):
         """Wait until `word` has reached `want`; false if it did not in time, all give up, or its rank has gone."""
         polls = 0
         deadline = 0
@@ -42,7 +42,7 @@ def build(P: ModuleType, *, stamp: str) -> Callable[..., Any]:
                 P.give_way(polls)
         return True
 
-    def rank_call(block):  # type: ignore[no-untyped-def]
+    def rank_call(block):
         """Run this rank's lane once; 0, or why it stopped early as in `layout`."""
         P.built_from(stamp)
         state, gate, record = P.word(block, at.STATE), P.word(block, at.GATE), P.word(block, at.RECORD)

@@ -17,15 +17,12 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from fractions import Fraction
-from functools import partial
 from itertools import accumulate, groupby, pairwise
 from typing import Any
 
 FORMAT, VERSION = "algocc-certificate", 1
-MOST_BYTES = 1 << 25  # of a file
-MOST_CHUNKS = 1 << 20  # of all inputs, of all outputs, and of the scratch of a rank
-MOST_MOVES = 1 << 22  # chunks that a schedule moves in all
-MOST_VISITS = 1 << 25  # contributions looked at
+MOST_BYTES, MOST_VISITS = 1 << 25, 1 << 25  # of a file; contributions looked at
+MOST_CHUNKS, MOST_MOVES = 1 << 20, 1 << 22  # of all inputs, of all outputs, of the scratch of a rank; that are moved
 TRUSTED = """trusted: the statements of the theorems named (in proofs/*.v, where Coq checks their proofs), for which it
 does not matter what ranks and chunks are called. Not spoken of: the Program that runs, kernels, rounding."""
 
@@ -65,38 +62,31 @@ def need(condition: object, message: str) -> None:
         raise ValueError(message)
 
 
+def plain(value: Any) -> str:
+    """A value in a message: short, and nothing in it that a terminal obeys."""
+    return re.sub("[^ -~]", "?", str(value)[:300])
+
+
 def fit(value: Any, shape: Any, where: str) -> Any:
     """`value`, its fractions read, if it has the shape."""
     if isinstance(shape, tuple):
         return None if value is None else fit(value, shape[1], where)
     kind: Any = str if shape is Fraction else type(shape) if isinstance(shape, (list, dict)) else shape
     if type(value) is not kind or kind is int and not 0 <= value < 1 << 53:
-        raise ValueError(f"{where} is {ascii(value)[:60]}, wanted {kind.__name__}{' of 0 or more, below 2^53' * (kind is int)}")
+        wanted = "a whole number, 0 or more, below 2^53" if kind is int else kind.__name__
+        raise ValueError(f"{where} is {plain(value)[:60]}, wanted {wanted}")
     if kind is list:
         return [fit(item, shape[0], f"{where}[{i}]") for i, item in enumerate(value)]
     if kind is dict:
         keys = dict.fromkeys(value, shape[str]) if str in shape else shape
         odd = sorted(value.keys() ^ keys.keys())
-        need(not odd, f"{where}: the keys {ascii(odd)[:60]} are missing or unknown; wanted {', '.join(keys)}")
+        need(not odd, f"{where}: the keys {plain(odd)[:60]} are missing or unknown; wanted {', '.join(keys)}")
         return {key: fit(value[key], keys[key], f"{where}.{key}") for key in keys}
     if shape is Fraction:
-        number = Fraction(value) if re.fullmatch("[0-9]{1,15}(/[1-9][0-9]{0,14})?", value) else None
-        need(str(number) == value, f'{where} is {ascii(value)[:60]}, wanted "p/q" in lowest terms')
-        return number
+        lowest = re.fullmatch("[0-9]{1,15}(/[1-9][0-9]{0,14})?", value) and str(Fraction(value)) == value
+        need(lowest, f'{where} is {plain(value)[:60]}, wanted "p/q" in lowest terms')
+        return Fraction(value)
     return value
-
-
-def read(text: str) -> Any:
-    """A certificate of this version, true or false."""
-
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        need(len(dict(pairs)) == len(pairs), "an object has one key twice")
-        return dict(pairs)
-
-    value = json.loads(text, object_pairs_hook=unique)
-    kind = [value.get("format"), value.get("version")] if isinstance(value, dict) else []
-    need(kind == [FORMAT, VERSION], f"not a certificate of format {FORMAT!r}, version {VERSION}")
-    return fit(value, SHAPE, "$")
 
 
 class Collective:
@@ -104,19 +94,19 @@ class Collective:
 
     def __init__(self, data: dict[str, Any]) -> None:
         self.chunks, self.idempotent, self.alias = int(data["chunks"]), bool(data["idempotent"]), data["alias"]
-        self.sizes: list[list[int]] = data["inputs"]
-        self.outputs: list[list[int]] = data["outputs"]
-        self.n, self.visits = len(self.sizes), MOST_VISITS
+        self.sizes, self.outputs = data["inputs"], data["outputs"]
+        self.n, self.ports, self.visits = len(self.sizes), 1, MOST_VISITS
         need(self.n == len(self.outputs) >= 1 <= self.chunks, "collective: wanted 1 rank or more, and 1 chunk or more")
-        blocks = max(sum(map(len, side)) for side in (self.sizes, self.outputs))
-        need(blocks * self.chunks <= MOST_CHUNKS, f"collective: too large: more than {MOST_CHUNKS} chunks")
+        chunks = max(sum(map(len, side)) for side in (self.sizes, self.outputs)) * self.chunks
+        need(chunks <= MOST_CHUNKS, f"collective: too large: {chunks} chunks, wanted at most {MOST_CHUNKS}")
         self.first = [0, *accumulate(len(own) * self.chunks for own in self.sizes)]  # input chunk of each rank
         size_of = {(r, b): size for r, sizes in enumerate(self.sizes) for b, size in enumerate(sizes)}
         self.sets: list[Counter[Item]] = [Counter((*item,) for item in items) for items in data["sets"]]
         for i, items in enumerate(self.sets):
             need(items.keys() <= size_of.keys(), f"collective.sets[{i}] names no [rank, input block] that exists")
             need(len({size_of[x] for x in items}) == 1, f"collective.sets[{i}]: wanted blocks, and of one size")
-        size = [size_of[min(items)] for items in self.sets]
+        self.least = [min(items) for items in self.sets]  # the item by which a theorem calls a set
+        size = [size_of[x] for x in self.least]
         need(all(s < len(size) for own in self.outputs for s in own), "collective.outputs names no set that exists")
         places = {(r, o): size[s] for r, own in enumerate(self.outputs) for o, s in enumerate(own)}
         pairs = {(row[0], row[1]): (row[0], row[2]) for row in self.alias if len(row) == 3}
@@ -135,7 +125,7 @@ class Collective:
     def named(self, name: str) -> str:
         """What the name says; Wrong if something else is spelled out."""
         ranks, n = range(self.n), self.n
-        self.spend(n * n)
+        self.spend(n * n + sum(self.sets[s].total() for _, s in self.wants))
         rooted = self.sizes if name in ("broadcast", "scatter") else self.outputs
         root = next((r for r in ranks if rooted[r]), 0)
         used = Counter(x for _, s in self.wants for x in self.sets[s].elements())
@@ -193,8 +183,7 @@ class Run:
         moves: list[tuple[int, Place, Value]] = []
         partners: dict[tuple[str, int], set[int]] = {}
         for _, action, rank, peer, buffer, chunk, peer_buffer, peer_chunk, count in rows:
-            known = max(rank, peer) < self.c.n and action <= PREREDUCE and max(buffer, peer_buffer) <= SCRATCH and count > 0
-            if not known or peer_buffer == INPUT:
+            if max(rank, peer) >= self.c.n or action > PREREDUCE or not buffer <= SCRATCH >= peer_buffer > INPUT or not count:
                 raise Wrong(f"step {step}: a row has a rank, action, buffer or count that does not exist, or writes an input")
             for r, b, end in ((rank, buffer, chunk + count), (peer, peer_buffer, peer_chunk + count)):
                 self.scratch = max(self.scratch, end * (b == SCRATCH))
@@ -278,19 +267,19 @@ class Run:
                         raise Wrong(f"{spoken((r, OUTPUT, chunk))} does not hold what is wanted there")
                     unordered |= any(a >= b for a, b in pairwise(found))
                     repeated |= len(set(found)) < len(found)
-        unordered &= any(items.total() > 1 for items in c.sets)
+        unordered &= any(items.total() > 1 for items in c.sets)  # else there is nothing to combine
         return {"correct": True, "needs_commutative": unordered, "needs_idempotent": repeated and c.idempotent}
 
 
 def reduced(c: Collective, k: int) -> list[tuple[int, Item, int]]:
     """(rank, (0, b), amount) for each output that wants block b of the ranks 0..k-1, how often does not matter, and
     nothing else. With k = 1 (rank, item, amount): it wants one block, of any rank."""
-    found = [(r, min(c.sets[s]), s) for r, s in c.wants if len(c.sets[s]) == k]
+    found = [(r, s, c.least[s]) for r, s in c.wants if len(c.sets[s]) == k]
     c.spend(k * len(found))
-    return [(r, x, c.amount[s]) for r, x, s in found if k == 1 or c.sets[s].keys() == {(i, x[1]) for i in range(k)}]
+    return [(r, x, c.amount[s]) for r, s, x in found if k == 1 or c.sets[s].keys() == {(i, x[1]) for i in range(k)}]
 
 
-def must(c: Collective, given: Given, ports: int, share: str, what: str) -> Proved:
+def must(c: Collective, given: Given, share: str, what: str) -> Proved:
     """What a rank must send to others, or receive: each input, or chunk reduced over k ranks of which it is one, that
     they, or it, must end with. All ranks together: what is sent is received, so the busiest does the mean of either."""
     rank, k = given.get("rank"), 1 if what == "inputs" else max(2, given.get("ranks") or 0)
@@ -301,7 +290,7 @@ def must(c: Collective, given: Given, ports: int, share: str, what: str) -> Prov
     return {"rank": rank, what: total, **({} if k == 1 else {"ranks": k})}, proved
 
 
-def all_reduce_volume(c: Collective, given: Given, ports: int) -> Proved:
+def all_reduce_volume(c: Collective, given: Given) -> Proved:
     """If all n ranks must end with m chunks reduced over them, one sends, and one receives, 2(n-1)m/n chunks."""
     holders = {(x, r): amount for r, x, amount in reduced(c, c.n)}
     times = Counter(x for x, _ in holders)
@@ -309,43 +298,42 @@ def all_reduce_volume(c: Collective, given: Given, ports: int) -> Proved:
     return {"ranks": c.n, "chunks": m}, dict.fromkeys(SHARES[:2], Fraction(2 * (c.n - 1) * m, c.n * c.whole))
 
 
-def reduction_work(c: Collective, given: Given, ports: int) -> Proved:
+def reduction_work(c: Collective, given: Given) -> Proved:
     """m chunks reduced over k ranks, wherever they end, take (k-1)m reductions in all; some rank does the mean."""
     k = given.get("ranks") or 1
     m = sum({x: amount for _, x, amount in reduced(c, k)}.values())
     return {"ranks": k, "chunks": m}, {"reduced_max": Fraction((k - 1) * m, c.n * c.whole)}
 
 
-def rounds(c: Collective, given: Given, ports: int, into: bool) -> Proved:
+def rounds(c: Collective, given: Given, into: bool) -> Proved:
     """If a rank depends on k ranks, itself one of them, or they on it, then k <= (ports+1)^steps."""
-    rank = given.get("rank")
-    met = {rank}
+    met = {rank := given.get("rank")}
     for r, s in c.wants:
         c.spend(len(c.sets[s]))
         met |= {q if into else r for q, _ in c.sets[s] if c.amount[s] and rank == (r if into else q)}
-    least = next(t for t in range(c.n) if (ports + 1) ** t >= len(met))
-    return {"rank": rank, "ranks": len(met), "ports": ports}, {"steps": Fraction(least)}
+    least = next(t for t in range(c.n) if (c.ports + 1) ** t >= len(met))
+    return {"rank": rank, "ranks": len(met), "ports": c.ports}, {"steps": Fraction(least)}
 
 
 # For each theorem known: the instance that a collective is, given a rank or a number of ranks, and what it proves.
-THEOREMS: dict[str, Callable[[Collective, Given, int], Proved]] = {
-    "Rounds.all_to_one_rounds": partial(rounds, into=True),
-    "Rounds.one_to_all_rounds": partial(rounds, into=False),
+THEOREMS: dict[str, Callable[[Collective, Given], Proved]] = {
+    "Rounds.all_to_one_rounds": lambda c, given: rounds(c, given, into=True),
+    "Rounds.one_to_all_rounds": lambda c, given: rounds(c, given, into=False),
     "VolumeBounds.all_reduce_volume": all_reduce_volume,
-    "VolumeBounds.must_receive_chunks": partial(must, share="received_max", what="chunks"),
-    "VolumeBounds.must_receive_inputs": partial(must, share="received_max", what="inputs"),
-    "VolumeBounds.must_send_chunks": partial(must, share="sent_max", what="chunks"),
-    "VolumeBounds.must_send_inputs": partial(must, share="sent_max", what="inputs"),
+    "VolumeBounds.must_receive_chunks": lambda c, given: must(c, given, "received_max", "chunks"),
+    "VolumeBounds.must_receive_inputs": lambda c, given: must(c, given, "received_max", "inputs"),
+    "VolumeBounds.must_send_chunks": lambda c, given: must(c, given, "sent_max", "chunks"),
+    "VolumeBounds.must_send_inputs": lambda c, given: must(c, given, "sent_max", "inputs"),
     "WorkBounds.reduction_work": reduction_work,
 }
 
 
-def bound(c: Collective, measure: str, said: dict[str, Any], ports: int) -> str:
+def bound(c: Collective, measure: str, said: dict[str, Any]) -> str:
     """Wrong unless the theorem says so of this collective."""
     theorem, given = said["theorem"], said["instance"]
-    if theorem not in THEOREMS or (given.get("rank") or 0) >= c.n:
-        raise Wrong(f"{ascii(theorem)[:60]} is no theorem known here, or speaks of no rank that exists")
-    instance, proved = THEOREMS[theorem](c, given, ports)
+    if theorem not in THEOREMS:
+        raise Wrong(f"{plain(theorem)[:60]} is no theorem known here")
+    instance, proved = THEOREMS[theorem](c, given)
     if given != instance or proved.get(measure) != said["at_least"]:
         raise Wrong(f"at least {said['at_least']} does not follow from {theorem}; its instance here is {instance}")
     return f"at least {said['at_least']}: {theorem}, {', '.join(f'{key}={value}' for key, value in given.items())}"
@@ -353,13 +341,17 @@ def bound(c: Collective, measure: str, said: dict[str, Any], ports: int) -> str:
 
 def check(text: str) -> list[Verdict]:
     """The verdict on each claim of a certificate; ValueError if it is none that can be used."""
-    data = read(text)
+    twice = "an object with one key twice"
+    value = json.loads(text, object_pairs_hook=lambda pairs: dict(pairs) if len(dict(pairs)) == len(pairs) else twice)
+    fine = isinstance(value, dict) and [value.get("format"), value.get("version")] == [FORMAT, VERSION]
+    need(fine, f"not a certificate of format {FORMAT!r}, version {VERSION}")
+    data = fit(value, SHAPE, "$")
     c, verdicts, least = Collective(data["collective"]), list[Verdict](), dict[str, Fraction]()
     run, found = Run(c), {"mode": "in place" if c.alias else "out of place"} | dict[str, Any]()
 
-    def judge(claim: str, reason: Callable[[], str]) -> bool:
+    def judge(claim: str, reason: Callable[..., str], *arguments: Any) -> bool:
         try:
-            verdicts.append((claim, True, reason()))
+            verdicts.append((claim, True, reason(*arguments)))
         except Wrong as error:
             verdicts.append((claim, False, str(error)))
         return verdicts[-1][1] is True
@@ -368,18 +360,19 @@ def check(text: str) -> list[Verdict]:
         run.follow(data["schedule"]["columns"], data["invariant"])
         found.update({count: getattr(run, count) for count in COUNTS}, **run.judge())
         found.update({share: Fraction(max(run.volume[share]), c.whole) for share in SHARES})
-        return "every output holds what it must" + ", and the invariant holds after each step" * bool(data["invariant"])
+        c.ports = max(1, run.ports)
+        return f"{plain(data['schedule']['name'])}: outputs hold what they must; invariant: {'holds' if data['invariant'] else 'none'}"
 
-    judge("collective", lambda: c.named(data["collective"]["name"]))
+    judge("collective", c.named, data["collective"]["name"])
     if judge("schedule", replayed):
         for measure, said in data["bounds"].items():
-            if said and judge(f"bound on {measure}", partial(bound, c, measure, said, max(1, run.ports))):
+            if said and judge(f"bound on {measure}", bound, c, measure, said):
                 least[measure] = said["at_least"]
         found["bandwidth_optimal"] = max(found[s] for s in SHARES[:2]) == max(least.get(s, 0) for s in SHARES[:2])
         found["step_optimal"] = run.steps == least.get("steps", 0)
     for claim, said in data["claims"].items():
-        text = f"{said}" if said == found.get(claim) else f"{said}, found {found.get(claim, 'nothing: not checked')}"
-        verdicts.append((claim, said == found[claim] if claim in found else None, text))
+        ok = said == found[claim] if claim in found else None
+        verdicts.append((claim, ok, plain(said) if ok else f"{plain(said)}, found {found.get(claim, 'no reason')}"))
     return verdicts
 
 
@@ -391,13 +384,14 @@ def main(arguments: list[str]) -> int:
             content = file.read(MOST_BYTES + 1)
         need(len(content) <= MOST_BYTES, f"too large: more than {MOST_BYTES} bytes")
         verdicts = check(content.decode())
+        bad = sum(ok is not True for _, ok, _ in verdicts)
+        for claim, ok, text in verdicts:
+            print(f"{'?' if ok is None else 'ok' if ok else 'FALSE':6}{claim:23}{text}")
+        result = f"{bad} of {len(verdicts)} claims do not hold" if bad else f"all {len(verdicts)} claims hold"
+        print(f"{TRUSTED}\nverdict: {result}", flush=True)
     except (OSError, ValueError, MemoryError, RecursionError) as error:
-        print(f"{ascii(arguments)[1:-1]}: can't be used: {error}", file=sys.stderr)
+        print(f"{plain(' '.join(arguments))}: can't be used: {plain(error)}", file=sys.stderr)
         return 2
-    bad = sum(ok is not True for _, ok, _ in verdicts)
-    for claim, ok, text in verdicts:
-        print(f"{ {True: 'ok', False: 'FALSE', None: '?'}[ok]:6}{claim:23}{text}")
-    print(f"{TRUSTED}\nverdict: {f'{bad} of {len(verdicts)} claims do not hold' if bad else f'all {len(verdicts)} claims hold'}")
     return 1 if bad else 0
 
 

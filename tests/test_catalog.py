@@ -72,7 +72,7 @@ def test_a_table(tmp_path: Path, suffix: str) -> None:
     ("name", "wanted"),
     [
         ("rnig", "unknown schedule 'rnig'; did you mean ring"),
-        ("xyzzy", "unknown schedule 'xyzzy', none is near"),
+        ("xyzzy", "unknown schedule 'xyzzy'. `algocc list` shows all"),
         ("nowhere.py:f", "nowhere.py: no such file"),
         ("nowhere.json", "nowhere.json: No such file or directory"),
         ("{file}:piar", "mine.py: no function 'piar'; did you mean pair"),

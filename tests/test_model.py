@@ -16,7 +16,7 @@ from algocc.bounds import bound
 from algocc.catalog import algorithms
 from algocc.collective import all_reduce
 from algocc.errors import UsageError
-from algocc.model import PRESETS, Cost, Line, Machine, cost, crossover, envelope
+from algocc.model import PRESETS, STARTUPS, Cost, Line, Machine, cost, crossover, envelope
 from algocc.schedules.all_gather import bruck_all_gather, neighbor_exchange_all_gather
 from algocc.schedules.all_pairs import one_shot, two_shot
 from algocc.schedules.all_to_all import bruck_all_to_all, direct_all_to_all, pairwise_all_to_all
@@ -109,8 +109,8 @@ def test_unequal_blocks_weigh_what_they_hold(data):
     row = st.lists(st.sampled_from([0, 1, 2, 4]), min_size=n, max_size=n)
     counts = data.draw(st.lists(row, min_size=n, max_size=n))
     s = colored_all_to_all_v(n, counts=counts)
-    machine = Machine(ports=data.draw(st.integers(1, 3)))
-    assert cost(s, ports=machine.ports).line(machine) == slow_line(s, machine)
+    machine = Machine(ports=data.draw(st.integers(1, 3)), startup=data.draw(st.sampled_from(STARTUPS)))
+    assert cost(s, ports=machine.ports, startup=machine.startup).line(machine) == slow_line(s, machine)
 
 
 # Textbook closed forms, by Thakur, Rabenseifner and Gropp 2005 where they give one: (α, mβ, mγ).
@@ -135,9 +135,9 @@ ANY = [
     (reduce_broadcast, lambda n, d: (2 * d, 2 * d, d)),
     (log_step_scan, lambda n, d: (d, d, d)),
     (chain_broadcast, lambda n, d: (n - 2 + 8, Fraction(n - 2 + 8, 8), 0)),
-    (two_shot, lambda n, d: (2, 2 * Fraction(n - 1, n), Fraction(n - 1, n))),
-    (one_shot, lambda n, d: (1, n - 1, n - 1)),
-    (direct_all_to_all, lambda n, d: (1, Fraction(n - 1, n), 0)),
+    (two_shot, lambda n, d: (2 * (n - 1), 2 * Fraction(n - 1, n), Fraction(n - 1, n))),
+    (one_shot, lambda n, d: (n - 1, n - 1, n - 1)),
+    (direct_all_to_all, lambda n, d: (n - 1, Fraction(n - 1, n), 0)),
 ]  # fmt: skip
 
 
@@ -148,6 +148,16 @@ def test_closed_forms(algorithm, form):
         counted = cost(algorithm(n))
         startups, x, y = form(n, (n - 1).bit_length())
         assert (counted.startups, counted.coefficients) == (startups, (x, y))
+
+
+@pytest.mark.parametrize(("algorithm", "form"), POWERS + ANY, ids=lambda a: getattr(a, "name", ""))
+def test_closed_forms_of_startups_by_step(algorithm, form):
+    """With α once a step all-pairs algorithms start as often as they have steps; to the others it makes no difference."""
+    steps = {two_shot: 2, one_shot: 1, direct_all_to_all: 1}
+    for n in (2, 4, 8, 16, 64):
+        counted = cost(algorithm(n), startup="step")
+        startups, x, y = form(n, (n - 1).bit_length())
+        assert (counted.startups, counted.coefficients) == (steps.get(algorithm, startups), (x, y))
 
 
 def test_closed_forms_of_even_n():
@@ -173,7 +183,7 @@ def test_crossover_of_ring_and_recursive_doubling():
         assert crossover(cost(ring(n)).line(machine), cost(recursive_doubling(n)).line(machine)) == wanted
 
 
-def test_message_startups_never_beat_the_bounds():
+def test_startups_never_beat_the_bounds():
     """On K ports no schedule pays fewer startups, or moves less, than what the lower bounds for K ports say."""
     for algorithm in algorithms().values():
         if algorithm.collective in ("all_to_all_v", "send_recv", "barrier"):
@@ -183,11 +193,9 @@ def test_message_startups_never_beat_the_bounds():
                 s = algorithm(n)
             except UsageError:
                 continue
-            counted = cost(s, ports=ports, startup="message")
+            counted = cost(s, ports=ports)
             least = bound(algorithm.collective, n, ports=ports)
-            moved = counted.line(
-                Machine(beta=Fraction(1), gamma=Fraction(0), ports=ports, startup="message")
-            ).slope
+            moved = counted.line(Machine(beta=Fraction(1), gamma=Fraction(0), ports=ports)).slope
             assert counted.startups >= least.rounds
             assert moved >= least.volume / ports
 
@@ -197,8 +205,9 @@ def test_ports_and_startup():
     for ports in (1, 2, 3, 7, 20):
         turns = -(-7 // ports)
         assert cost(s, ports=ports).coefficients == (Fraction(2 * turns, 8), Fraction(7, 8))
-        assert cost(s, ports=ports).startups == 2
-        assert cost(s, ports=ports, startup="message").startups == 2 * turns
+        assert cost(s, ports=ports).startups == 2 * turns
+        assert cost(s, ports=ports) == cost(s, ports=ports, startup="message")
+        assert cost(s, ports=ports, startup="step").startups == 2
 
 
 def test_longest_message_first_on_the_emptiest_port():
@@ -225,17 +234,14 @@ def test_the_busiest_rank_may_depend_on_beta_and_gamma():
     assert counted.coefficients is None
     assert "max(3/8 β, 1/8 β + 1/8 γ)" in str(counted)
     slow, fast = Fraction(1), Fraction(1, 10)
-    assert counted.line(Machine(beta=slow, gamma=fast)) == slow_line(
-        binary_tree(8), Machine(beta=slow, gamma=fast)
-    )
-    assert counted.line(Machine(beta=fast, gamma=slow)) == slow_line(
-        binary_tree(8), Machine(beta=fast, gamma=slow)
-    )
+    assert counted.line(Machine(beta=slow, gamma=fast)) == slow_line(binary_tree(8), Machine(beta=slow, gamma=fast))
+    assert counted.line(Machine(beta=fast, gamma=slow)) == slow_line(binary_tree(8), Machine(beta=fast, gamma=slow))
 
 
 def test_one_rank_costs_nothing():
     for algorithm in (ring, two_shot, recursive_doubling):
-        assert cost(algorithm(1)) == Cost(0, (), 1, "step")
+        assert cost(algorithm(1)) == Cost(0, (), 1, "message")
+        assert cost(algorithm(1), startup="step") == Cost(0, (), 1, "step")
     assert str(cost(ring(1))) == "0 α"
 
 
@@ -274,9 +280,7 @@ def test_envelope_is_lowest_everywhere(lines):
             assert lines[s.names[0]].at(m) == min(line.at(m) for line in lines.values())
         lowest = [name for name, line in lines.items() if line == lines[s.names[0]]]
         assert list(s.names) == lowest
-        assert {
-            name for name, line in lines.items() if line.at(inside) == lines[s.names[0]].at(inside)
-        } == set(lowest)
+        assert {name for name, line in lines.items() if line.at(inside) == lines[s.names[0]].at(inside)} == set(lowest)
 
 
 @given(st.builds(Line, numbers, numbers), st.builds(Line, numbers, numbers))
@@ -301,9 +305,10 @@ def test_no_lines_no_envelope():
     [
         (lambda: Machine(alpha=Fraction(-1)), "alpha=-1, wanted 0 or more"),
         (lambda: Machine(ports=0), "ports=0, wanted 1 or more"),
-        (lambda: Machine(startup="byte"), "startup='byte', wanted step or message"),
+        (lambda: Machine(startup="byte"), "startup='byte', wanted message or step"),
         (lambda: cost(ring(3), ports=0), "ports=0"),
         (lambda: cost(ring(3)).line(Machine(ports=2)), "count again"),
+        (lambda: cost(ring(3)).line(Machine(startup="step")), "count again"),
     ],
 )
 def test_refuses(make, message):
@@ -314,9 +319,7 @@ def test_refuses(make, message):
 def test_page_has_the_presets():
     page = (Path(__file__).parents[1] / "docs" / "compare.md").read_text(encoding="utf-8")
     for name, m in {"default": Machine(), **PRESETS}.items():
-        row = re.search(
-            rf"^\| {name} +\| ([\d.]+) us +\| ([\d.]+) GB/s +\| ([\d./]+) GB/s", page, re.MULTILINE
-        )
+        row = re.search(rf"^\| {name} +\| ([\d.]+) us +\| ([\d.]+) GB/s +\| ([\d./]+) GB/s", page, re.MULTILINE)
         assert row, name
         assert Fraction(row[1]) / 10**6 == m.alpha
         assert 1 / (Fraction(row[2]) * 10**9) == m.beta

@@ -48,9 +48,7 @@ def _candidates(c: Collective) -> Iterator[tuple[str, dict[str, Any]]]:
     if c.idempotent:
         yield "barrier", {"chunks": chunks_in}
     elif n > 1 and len(giving) == 1:
-        yield from (
-            (name, {"chunks": chunks_out, "root": int(giving[0])}) for name in ("broadcast", "scatter")
-        )
+        yield from ((name, {"chunks": chunks_out, "root": int(giving[0])}) for name in ("broadcast", "scatter"))
     elif n > 1 and len(taking) == 1:
         yield from ((name, {"chunks": chunks_in, "root": int(taking[0])}) for name in ("reduce", "gather"))
     elif chunks_in == n * chunks_out and n > 1:
@@ -101,9 +99,7 @@ def recast(s: Schedule, as_: Collective) -> Schedule:
     for what in ("inputs", "outputs"):
         found, wanted = getattr(c, what), getattr(d, what)
         if not np.array_equal(found, wanted):
-            raise UsageError(
-                f"{wrong}: found {what} of {few(found)} chunks on the ranks, wanted {few(wanted)}"
-            )
+            raise UsageError(f"{wrong}: found {what} of {few(found)} chunks on the ranks, wanted {few(wanted)}")
     for rank, chunk in ((r, i) for r in range(c.n) for i in range(int(c.outputs[r]))):
         mine, other = c.wanted(rank, chunk), d.wanted(rank, chunk)
         if mine != other:
@@ -114,14 +110,14 @@ def recast(s: Schedule, as_: Collective) -> Schedule:
 
 def compose(a: Collective, b: Collective) -> Collective:
     """What is demanded of `b` after `a`, whose outputs are the inputs of `b` block for block."""
-    sets = a.want[b.set_items]
+    number, kinds = _distinct(b.set_start, a.want[b.set_items])
+    lengths, items = b.sets(kinds)
+    starts, sets = np.concatenate([[0], np.cumsum(lengths)]), a.want[items]
     lengths = np.diff(a.set_start)[sets]
     if lengths.sum() > MOST_CONTRIBUTIONS:
-        raise UsageError(
-            f"{a.name} then {b.name}: {lengths.sum()} contributions, wanted at most {MOST_CONTRIBUTIONS}"
-        )
+        raise UsageError(f"{a.name} then {b.name}: {lengths.sum()} contributions, wanted at most {MOST_CONTRIBUTIONS}")
     items = a.sets(sets)[1]
-    set_start = np.concatenate([[0], np.cumsum(lengths)])[b.set_start]
+    set_start = np.concatenate([[0], np.cumsum(lengths)])[starts]
     idempotent = a.idempotent or b.idempotent
     if idempotent:
         owner = np.repeat(np.arange(len(set_start) - 1), np.diff(set_start))
@@ -132,9 +128,27 @@ def compose(a: Collective, b: Collective) -> Collective:
     _, mine, its = np.intersect1d(*keys, return_indices=True)
     alias = np.stack([a.alias[mine, 0], a.alias[mine, 1], b.alias[its, 2]], axis=1)
     return Collective(
-        f"{a.name} then {b.name}", a.n, a.inputs, b.outputs, b.want, set_start, items, alias,
+        f"{a.name} then {b.name}", a.n, a.inputs, b.outputs, number[b.want], set_start, items, alias,
         sizes=a.sizes, idempotent=idempotent, chunks=a.chunks,
     )  # fmt: skip
+
+
+def _distinct(set_start: Array, items: Array) -> tuple[Array, Array]:
+    """For multisets laid out as those of a collective: the number of each one's kind, and one of each kind.
+
+    Many blocks may want the same, and what is wanted is spelled out once.
+    """
+    lengths = np.diff(set_start)
+    ordered = items[np.lexsort((items, np.repeat(np.arange(len(lengths)), lengths)))]
+    number, kinds, found = np.empty(len(lengths), np.int64), [np.zeros(0, np.int64)], 0
+    for length in np.unique(lengths):
+        which = np.flatnonzero(lengths == length)
+        rows = ordered[set_start[which][:, None] + np.arange(length)]
+        _, first, inverse = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+        number[which] = found + inverse.ravel()
+        kinds.append(which[first])
+        found += len(first)
+    return number, np.concatenate(kinds)
 
 
 def transpose(c: Collective, name: str) -> Collective:
@@ -149,11 +163,14 @@ def transpose(c: Collective, name: str) -> Collective:
             f"reversed({name}): block {block - c.input_start[rank]} of the input of rank {rank} goes nowhere"
             ", so in reverse nothing would arrive there: every input must be wanted by some output"
         )
-    return Collective(
-        f"{c.name} reversed", c.n, c.outputs, c.inputs, np.arange(len(times)),
-        np.concatenate([[0], np.cumsum(times)]), owner[np.argsort(items, kind="stable")],
+    owner, set_start = owner[np.argsort(items, kind="stable")], np.concatenate([[0], np.cumsum(times)])
+    number, kinds = _distinct(set_start, owner)
+    made = Collective(
+        f"{c.name} reversed", c.n, c.outputs, c.inputs, np.arange(len(times)), set_start, owner,
         c.alias[:, [0, 2, 1]], sizes=c.output_sizes, idempotent=c.idempotent, chunks=c.chunks,
     )  # fmt: skip
+    lengths, items = made.sets(kinds)
+    return replace(made, want=number, set_start=np.concatenate([[0], np.cumsum(lengths)]), set_items=items)
 
 
 def spread(c: Collective, groups: Array, n: int, name: str) -> Collective:
@@ -171,9 +188,7 @@ def spread(c: Collective, groups: Array, n: int, name: str) -> Collective:
     lengths = np.tile(np.diff(c.set_start), len(groups))
 
     def rows(old: Array) -> Array:
-        return np.concatenate(
-            [np.stack([group[old[:, 0]], old[:, 1], old[:, 2]], axis=1) for group in groups]
-        )
+        return np.concatenate([np.stack([group[old[:, 0]], old[:, 1], old[:, 2]], axis=1) for group in groups])
 
     return Collective(
         name, n, inputs, outputs, want, np.concatenate([[0], np.cumsum(lengths)]),

@@ -29,9 +29,7 @@ def relabel(s: Schedule, perm: Sequence[int] | Array) -> Schedule:
     """
     role = np.asarray(perm)
     if role.shape != (s.n,) or not np.array_equal(np.sort(role), np.arange(s.n)):
-        raise UsageError(
-            f"relabel({s.name}): perm is {few(np.ravel(role))}, wanted each of 0..{s.n - 1} once"
-        )
+        raise UsageError(f"relabel({s.name}): perm is {few(np.ravel(role))}, wanted each of 0..{s.n - 1} once")
     s = s.matched()
     plays = np.argsort(role)  # the new number of each old rank
     c = s.collective
@@ -79,9 +77,7 @@ def within(s: Schedule, groups: Sequence[Sequence[int]] | Array, *, n: int | Non
     name = f"within({s.name})"
     sizes = {len(group) for group in groups}
     if sizes != {s.n}:
-        raise UsageError(
-            f"{name}: groups of {few(sorted(sizes)) or 'no'} ranks, wanted {s.n}, as many as {s.name} has"
-        )
+        raise UsageError(f"{name}: groups of {few(sorted(sizes)) or 'no'} ranks, wanted {s.n}, as many as {s.name} has")
     table = np.array([list(group) for group in groups])
     if table.dtype.kind not in "iu":
         raise UsageError(f"{name}: a group holds {few(table.ravel())}, wanted whole numbers")
@@ -170,6 +166,4 @@ def _reordered(s: Schedule, buffer: Buffer, order: Array) -> Schedule:
         c = replace(c, set_items=moved[c.set_items], alias=c.alias[:0])
     else:
         c = replace(c, want=c.want[np.argsort(moved)], alias=c.alias[:0])
-    return assemble(
-        s.name, c, s.scratch, [Part(s, Places(p.rank, p.buffer, chunk), np.arange(step_count(s)))]
-    )
+    return assemble(s.name, c, s.scratch, [Part(s, Places(p.rank, p.buffer, chunk), np.arange(step_count(s)))])

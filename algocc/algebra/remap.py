@@ -88,9 +88,7 @@ def assemble(name: str, c: Collective, scratch: int, parts: Sequence[Part]) -> S
     """The one schedule in which each part does what it did, at its new places and steps."""
     start = starts(c, scratch, name)
     lines: dict[str, int] = {}
-    columns: dict[str, list[Array]] = {
-        key: [] for key in ("step", "action", "read", "write", "origin", "row")
-    }
+    columns: dict[str, list[Array]] = {key: [] for key in ("step", "action", "read", "write", "origin", "row")}
     rows = 0
     for s, places, steps in parts:
         row, read, write = units(s)
@@ -102,9 +100,7 @@ def assemble(name: str, c: Collective, scratch: int, parts: Sequence[Part]) -> S
         for column, values in zip(columns.values(), new, strict=True):
             column.append(values)
         rows += len(s)
-    return tabulate(
-        name, c, scratch, tuple(lines), **{key: np.concatenate(column) for key, column in columns.items()}
-    )
+    return tabulate(name, c, scratch, tuple(lines), **{key: np.concatenate(column) for key, column in columns.items()})
 
 
 def step_count(s: Schedule) -> int:

@@ -57,9 +57,7 @@ def _aligned(a: Schedule, b: Schedule, name: str) -> tuple[Schedule, Schedule, b
     if np.array_equal(c.outputs, d.inputs):
         found, wanted = (sizes // max(1, int(np.gcd.reduce(sizes))) for sizes in (c.output_sizes, d.sizes))
         if not np.array_equal(found, wanted):
-            raise UsageError(
-                f"{name}: {a.name} ends with blocks of sizes {few(found)}, {b.name} takes {few(wanted)}"
-            )
+            raise UsageError(f"{name}: {a.name} ends with blocks of sizes {few(found)}, {b.name} takes {few(wanted)}")
         k = lcm(c.chunks, d.chunks)
         return refine(a, k // c.chunks), refine(b, k // d.chunks), True
     ends, begins = c.outputs * c.chunks, d.inputs * d.chunks
@@ -67,14 +65,11 @@ def _aligned(a: Schedule, b: Schedule, name: str) -> tuple[Schedule, Schedule, b
     if differs.any():
         rank = int(np.argmax(differs))
         raise UsageError(
-            f"{name}: rank {rank} ends {a.name} with {ends[rank]} chunks "
-            f"and begins {b.name} with {begins[rank]}"
+            f"{name}: rank {rank} ends {a.name} with {ends[rank]} chunks and begins {b.name} with {begins[rank]}"
         )
     for s, sizes in ((a, c.output_sizes), (b, d.sizes)):
         if (sizes != sizes[0]).any():
-            raise UsageError(
-                f"{name}: blocks of {s.name} have sizes {few(sizes)}, wanted one size to regroup them"
-            )
+            raise UsageError(f"{name}: blocks of {s.name} have sizes {few(sizes)}, wanted one size to regroup them")
     rank = int(np.argmax(ends))
     common = lcm(int(ends[rank]), int(begins[rank]))
     times, its_times = common // int(ends[rank]), common // int(begins[rank])

@@ -100,12 +100,7 @@ class _Use(NamedTuple):
 def _renamed(use: _Use, buffer: Array, alias: Array) -> tuple[Array, Array]:
     """Scratch chunks that end with a copy to an untouched place, and the places."""
     a, b, t = use.read, use.write, use.step
-    ends = (
-        (buffer[a] == Buffer.SCRATCH)
-        & (use.last_read[a] == t)
-        & (use.last_write[a] < t)
-        & (use.writes[a] > 0)
-    )
+    ends = (buffer[a] == Buffer.SCRATCH) & (use.last_read[a] == t) & (use.last_write[a] < t) & (use.writes[a] > 0)
     own = np.arange(len(alias))
     partner = own.copy()  # of an output: the input that shares memory with it
     partner[alias[alias != own]] = own[alias != own]
@@ -124,9 +119,7 @@ def _reused(use: _Use, buffer: Array, alias: Array) -> tuple[Array, Array]:
     loads = use.local & (buffer[a] == Buffer.SCRATCH) & (buffer[x] == Buffer.INPUT) & (output != x)
     loads &= use.begins(a, t) & (use.last_read[x] <= t)
     start = use.first_write[output]
-    at = np.flatnonzero(
-        loads & use.begins(output, start) & (use.last_read[a] <= start) & (use.last_write[a] < start)
-    )
+    at = np.flatnonzero(loads & use.begins(output, start) & (use.last_read[a] <= start) & (use.last_write[a] < start))
     at = at[np.unique(output[at], return_index=True)[1]]
     return a[at], output[at]
 

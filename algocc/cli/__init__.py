@@ -24,9 +24,11 @@ from algocc.errors import AlgoccError, near
 
 COMMANDS = {
     "list": ("algocc.cli.look", "The schedules that ship with algocc, by collective."),
-    "show": ("algocc.cli.look", "What a schedule does step by step, or the Program that runs."),
+    "show": ("algocc.cli.show", "What a schedule does step by step, or the Program that runs."),
     "verify": ("algocc.cli.judge", "Prove a schedule right, and compare it with the lower bounds."),
     "bound": ("algocc.cli.judge", "What no schedule of a collective can beat, and why."),
+    "certify": ("algocc.cli.certify", "Write down why a schedule is right, for a checker that does not trust algocc."),
+    "check": ("algocc.cli.certify", "Check such a certificate, independently."),
     "compare": ("algocc.cli.compare", "All algorithms of a collective in one table, and which is fastest for which sizes."),
     "run": ("algocc.cli.execute", "Verify a schedule, run it on CPU threads, check every element."),
     "doctor": ("algocc.cli.look", "What this machine has, and what an extra would add."),

@@ -12,11 +12,19 @@ import numpy as np
 from algocc.cli import options, source
 from algocc.cli.output import progress, say_json, say_verdict
 from algocc.collective import Collective
-from algocc.errors import UsageError
 from algocc.kernels.operators import Element, element, operator
 from algocc.lowering import lower
 from algocc.program import Program
-from algocc.runtime import Threads, Timing, buffer_elements, count_wrong, expected, in_place_buffers, make_inputs, measure
+from algocc.runtime import (
+    Threads,
+    Timing,
+    buffer_elements,
+    count_wrong,
+    expected,
+    in_place_buffers,
+    make_inputs,
+    measure,
+)
 from algocc.runtime.memory import check_memory
 from algocc.runtime.threads import check_reduction
 from algocc.table import Schedule
@@ -28,7 +36,7 @@ from algocc.verifier import summary, verify
 @options.one_n
 @options.params
 @click.option(
-    "--size", type=options.Size(), default="64M", show_default=True,
+    "--size", type=options.byte_count, metavar="SIZE", default="64M", show_default=True,
     help="Bytes of a rank's buffer, its larger one, as in nccl-tests; rounded down to whole elements.",
 )  # fmt: skip
 @click.option("--dtype", default="float32", show_default=True, help="Element type, as NumPy calls it, or bfloat16.")

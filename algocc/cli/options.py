@@ -15,32 +15,8 @@ MOST_RANKS = 1 << 20
 """Ranks beyond which a number is taken for a slip."""
 
 
-class Ranks(click.ParamType):
-    """A number of ranks; with `several`, also ranges a..b and lists of both, as a list in the order given."""
-
-    name = "n"
-
-    def __init__(self, *, several: bool = False) -> None:
-        self.several = several
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str):
-            return value
-        if not self.several:
-            return _rank_count(value)
-        return list(dict.fromkeys(n for part in value.split(",") for n in _ranks(part)))
-
-
-def _ranks(part: str) -> range:
-    first, dots, last = part.strip().partition("..")
-    low = _rank_count(first)
-    high = _rank_count(last) if dots else low
-    if high < low:
-        raise UsageError(f"-n {part}: a range goes up, as in {high}..{low}")
-    return range(low, high + 1)
-
-
-def _rank_count(text: str) -> int:
+def rank_count(text: str) -> int:
+    """The number of ranks that -n gives."""
     text = text.strip()
     if not re.fullmatch(r"[+-]?\d{1,18}", text):
         raise UsageError(f"-n {text}: wanted a number of ranks, as in 8; verify also takes 2..64 and 2,4,8")
@@ -49,49 +25,68 @@ def _rank_count(text: str) -> int:
     return int(text)
 
 
-class Size(click.ParamType):
-    """A number of bytes, with K, M, G or T for powers of 1024."""
+def rank_counts(text: str) -> list[int]:
+    """The numbers that -n gives where it takes several, in the order given.
 
-    name = "size"
+    >>> rank_counts("8,2..5,3")
+    [8, 2, 3, 4, 5]
+    """
+    found: dict[int, None] = {}
+    for part in text.split(","):
+        first, dots, last = part.strip().partition("..")
+        low = rank_count(first)
+        high = rank_count(last) if dots else low
+        if high < low:
+            raise UsageError(f"-n {part}: a range goes up, as in {high}..{low}")
+        found |= dict.fromkeys(range(low, high + 1))
+    return list(found)
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str):
-            return value
-        found = re.fullmatch(r"(\d+|\d*\.\d+)([KMGTPE]?)(?:i?B)?", value.strip(), re.IGNORECASE)
-        if not found:
-            raise UsageError(f"--size {value}: wanted a number of bytes, as in 4096, 64K, 64M or 1.5G")
-        number, unit = found.groups()
-        factor = 1024 ** (" KMGTPE".index(unit.upper()) if unit else 0)
-        return int(float(number) * factor) if "." in number else int(number) * factor
+
+def byte_count(text: str) -> int:
+    """A number of bytes, with K, M, G, T, P or E for powers of 1024.
+
+    >>> byte_count("64M"), byte_count("1.5KiB")
+    (67108864, 1536)
+    """
+    found = re.fullmatch(r"(\d+)(\.\d+)?([KMGTPE]?)(?:i?B)?", text.strip(), re.IGNORECASE)
+    if not found:
+        raise UsageError(f"--size {text}: wanted a number of bytes, as in 4096, 64K, 64M or 1.5G")
+    whole, part, unit = found.groups(default="")
+    factor: int = 1024 ** " KMGTPE".index(unit.upper() or " ")
+    return int(whole) * factor + int(float(part or 0) * factor)
 
 
-class Parameter(click.ParamType):
-    """`key=value` for the schedule; the value is JSON, or a plain word."""
+def parameter(text: str) -> tuple[str, Any]:
+    """`key=value` for the schedule; the value is JSON, or a plain word.
 
-    name = "key=value"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str):
-            return value
-        key, equals, word = value.partition("=")
-        if not equals or not key.strip().isidentifier():
-            raise UsageError(f"-p {value}: wanted key=value, as in root=2")
-        try:
-            return key.strip(), json.loads(word)
-        except json.JSONDecodeError:
-            return key.strip(), word
+    >>> parameter("root=2"), parameter("shape=[2,4]"), parameter("way=up")
+    (('root', 2), ('shape', [2, 4]), ('way', 'up'))
+    """
+    key, equals, word = text.partition("=")
+    if not equals or not key.strip().isidentifier():
+        raise UsageError(f"-p {text}: wanted key=value, as in root=2")
+    try:
+        return key.strip(), json.loads(word)
+    except json.JSONDecodeError:
+        return key.strip(), word
 
 
 Wrapper = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 schedule: Wrapper = click.argument("schedule")
-one_n: Wrapper = click.option("-n", "n", type=Ranks(), help="Number of ranks; a table has its own.")
+one_n: Wrapper = click.option(
+    "-n", "n", type=rank_count, metavar="N", help="Number of ranks; a table has its own."
+)  # fmt: skip
 several_n: Wrapper = click.option(
-    "-n", "ns", type=Ranks(several=True), help="Number of ranks, a range 2..64 or a list 2,4,8; a table has its own."
-)
+    "-n", "ns", type=rank_counts, metavar="N",
+    help="Number of ranks, a range 2..64 or a list 2,4,8; a table has its own.",
+)  # fmt: skip
 params: Wrapper = click.option(
-    "-p", "params", type=Parameter(), multiple=True, help="A parameter of the schedule, as in root=2; repeatable."
-)
+    "-p", "params", type=parameter, metavar="KEY=VALUE", multiple=True,
+    help="A parameter of the schedule, as in root=2; repeatable.",
+)  # fmt: skip
 in_place: Wrapper = click.option("--in-place", is_flag=True, help="Inputs and outputs share memory.")
-lanes: Wrapper = click.option("--lanes", type=click.IntRange(min=1), default=1, show_default=True, help="Lanes of each rank.")
+lanes: Wrapper = click.option(
+    "--lanes", type=click.IntRange(min=1), default=1, show_default=True, help="Lanes of each rank."
+)  # fmt: skip
 as_json: Wrapper = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")

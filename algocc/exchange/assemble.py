@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from algocc.collective import Buffer, Collective
 from algocc.exchange.tasks import Cell, Task, Work
@@ -70,7 +72,9 @@ def assemble(work: Work, values: Values, c: Collective, *, name: str, in_place: 
         counter = counter_of[a, b]
         total[counter] += 1
         value[before, b] = int(total[counter])
-    waiting = sorted((after, counter_of[moves.lane[before], moves.lane[after]], before, lag) for before, after, lag in waits)
+    waiting = sorted(
+        (after, counter_of[moves.lane[before], moves.lane[after]], before, lag) for before, after, lag in waits
+    )
     giving = sorted((before, counter_of[a, b]) for a, b, before in signal)
     m = len(moves.tasks)
     facts = [moves.facts(t, at) if work.tasks[t].srcs else (0, False, ()) for t, at, _ in moves.tasks]
@@ -80,45 +84,49 @@ def assemble(work: Work, values: Values, c: Collective, *, name: str, in_place: 
     places = [str(work.tasks[t].place) for t, _, _ in moves.tasks]
     origins = tuple(dict.fromkeys(places))
     where = {text: i for i, text in enumerate(origins)}
-    return Program(
-        name=name,
-        collective=c,
-        in_place=in_place,
-        scratch=work.scratch,
-        lane_rank=np.array(work.lane_rank, np.int32),
-        lane_start=np.array(moves.lane_start),
-        step=np.array([work.tasks[t].step for t, _, _ in moves.tasks], np.int32),
-        origin=np.array([where[p] for p in places], np.int32),
-        origins=origins,
-        count=np.array([k for _, _, k in moves.tasks], np.int64),
-        like=np.array([f[0] for f in facts], np.int64),
-        final=np.array([f[1] for f in facts], np.bool_),
-        src_start=_starts([len(work.tasks[t].srcs) for t, _, _ in moves.tasks]),
-        **_cells("src", src),
-        src_first=np.array(firsts, np.bool_),
-        dst_start=_starts([len(work.tasks[t].dsts) for t, _, _ in moves.tasks]),
-        **_cells("dst", dst),
-        wait_start=np.searchsorted([w[0] for w in waiting], np.arange(m + 1)),
-        wait_counter=np.array([w[1] for w in waiting], np.int32),
-        wait_value=np.array([value[w[2], moves.lane[w[0]]] for w in waiting], np.int64),
-        wait_lag=np.array([w[3] for w in waiting], np.int8),
-        signal_start=np.searchsorted([s[0] for s in giving], np.arange(m + 1)),
-        signal_counter=np.array([s[1] for s in giving], np.int32),
-        counter_writer=np.array([a for a, _ in pairs], np.int32),
-        counter_waiter=np.array([b for _, b in pairs], np.int32),
-        counter_total=total,
-    ) if lanes else _empty(name, c, in_place)
+    return (
+        Program(
+            name=name,
+            collective=c,
+            in_place=in_place,
+            scratch=work.scratch,
+            lane_rank=np.array(work.lane_rank, np.int32),
+            lane_start=np.array(moves.lane_start),
+            step=np.array([work.tasks[t].step for t, _, _ in moves.tasks], np.int32),
+            origin=np.array([where[p] for p in places], np.int32),
+            origins=origins,
+            count=np.array([k for _, _, k in moves.tasks], np.int64),
+            like=np.array([f[0] for f in facts], np.int64),
+            final=np.array([f[1] for f in facts], np.bool_),
+            src_start=_starts([len(work.tasks[t].srcs) for t, _, _ in moves.tasks]),
+            **_cells("src", src),
+            src_first=np.array(firsts, np.bool_),
+            dst_start=_starts([len(work.tasks[t].dsts) for t, _, _ in moves.tasks]),
+            **_cells("dst", dst),
+            wait_start=np.searchsorted([w[0] for w in waiting], np.arange(m + 1)),
+            wait_counter=np.array([w[1] for w in waiting], np.int32),
+            wait_value=np.array([value[w[2], moves.lane[w[0]]] for w in waiting], np.int64),
+            wait_lag=np.array([w[3] for w in waiting], np.int8),
+            signal_start=np.searchsorted([s[0] for s in giving], np.arange(m + 1)),
+            signal_counter=np.array([s[1] for s in giving], np.int32),
+            counter_writer=np.array([a for a, _ in pairs], np.int32),
+            counter_waiter=np.array([b for _, b in pairs], np.int32),
+            counter_total=total,
+        )
+        if lanes
+        else _empty(name, c, in_place)
+    )
 
 
 def _filled(first: tuple[bool, ...], task: Task) -> tuple[bool, ...]:
     return first if len(first) == len(task.srcs) else (False,) * len(task.srcs)
 
 
-def _starts(lengths: list[int]) -> np.ndarray:
+def _starts(lengths: list[int]) -> NDArray[np.int64]:
     return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
 
 
-def _cells(side: str, cells: list[Cell]) -> dict[str, np.ndarray]:
+def _cells(side: str, cells: list[Cell]) -> dict[str, NDArray[Any]]:
     table = np.array(cells, np.int64).reshape(-1, 3)
     return {
         f"{side}_rank": table[:, 0].astype(np.int32),
@@ -170,6 +178,10 @@ def _empty(name: str, c: Collective, in_place: bool) -> Program:
     none = np.zeros(0, np.int64)
     start = np.zeros(1, np.int64)
     ragged = {"lane", "src", "dst", "wait", "signal"}
-    fields = {k: none for k in Program.__dataclass_fields__ if k not in ("name", "collective", "in_place", "scratch", "origins")}
+    fields = {
+        k: none
+        for k in Program.__dataclass_fields__
+        if k not in ("name", "collective", "in_place", "scratch", "origins")
+    }
     fields |= {f"{k}_start": start for k in ragged}
     return Program(name=name, collective=c, in_place=in_place, scratch=0, origins=(), **fields)

@@ -32,12 +32,12 @@ class End(NamedTuple):
     """A step at one end of a connection, by its lane and its place there."""
 
     lane: int
-    index: int
+    at: int
 
 
 class _Lane(NamedTuple):
     rank: int
-    index: int
+    number: int
     block: Block
 
     @property
@@ -77,7 +77,7 @@ def work_of(algo: Algo, *, slots: int = SLOTS, notes: Notes | None = None) -> Wo
                 work.edges.append(Edge(ready[b], task[a], credit=True))
             elif k >= slots:
                 work.edges.append(Edge(task[ends[k - slots][1]], task[a], credit=True))
-    lane_of = {(lane.rank, lane.index): i for i, lane in enumerate(lanes)}
+    lane_of = {(lane.rank, lane.number): i for i, lane in enumerate(lanes)}
     for i, (rank, _, block) in enumerate(lanes):
         for j, step in enumerate(block.steps):
             if step.depends:
@@ -116,8 +116,8 @@ def _task(
     srcs = srcs[::-1] if step.swapped else srcs
     dsts: list[Cell] = [(rank, *step.dst)] if step.dst else []
     dsts += [slot[push]] if push else []
-    message = Message(push[0].src, push[0].dst, step.count, step.round) if push else None
-    return Task(srcs, dsts if srcs else [], max(1, step.count), j, step.place, message)
+    messages = (Message(push[0].src, push[0].dst, step.count, step.round),) if push else ()
+    return Task(srcs, dsts if srcs else [], max(1, step.count), j, step.place, messages)
 
 
 def _pairs(lanes: list[_Lane], work: Work) -> Pairs:
@@ -144,7 +144,7 @@ def _pairs(lanes: list[_Lane], work: Work) -> Pairs:
 
 
 def _step(lanes: list[_Lane], end: End) -> Step:
-    return lanes[end.lane].block.steps[end.index]
+    return lanes[end.lane].block.steps[end.at]
 
 
 def _ends(lanes: list[_Lane]) -> tuple[Ends, Ends]:
@@ -168,8 +168,10 @@ def _shared(lanes: list[_Lane], ends: Ends, work: Work) -> set[Key]:
         for other in users[1:]:
             first, lane = lanes[users[0]], lanes[other]
             side = "send" if lane.rank == key.src else "receive"
-            found = f"{key}: tb {first.index} and tb {lane.index} both {side} on it, so messages match in any order"
-            work.ambiguous.append((lane.rank, found, "one threadblock at each end; use another channel", lane.block.place))
+            found = f"{key}: tb {first.number} and tb {lane.number} both {side} on it, so messages match in any order"
+            work.ambiguous.append(
+                (lane.rank, found, "one threadblock at each end; use another channel", lane.block.place)
+            )
             shared.add(key)
     return shared
 
@@ -179,7 +181,7 @@ def _one_order(lanes: list[_Lane]) -> tuple[Ends, Ends]:
     sends: Ends = {}
     takes: Ends = {}
     done = [0] * len(lanes)
-    lane_of = {(lane.rank, lane.index): i for i, lane in enumerate(lanes)}
+    lane_of = {(lane.rank, lane.number): i for i, lane in enumerate(lanes)}
 
     def blocked(lane: _Lane, step: Step) -> bool:
         if step.depends and done[lane_of[lane.rank, step.depends[0]]] <= step.depends[1]:
@@ -228,7 +230,9 @@ def _announced(rank: int, step: Step, steps: tuple[Step, ...], work: Work, notes
     at = next((j for j in range(wanted, len(steps)) if steps[j].announces), None)
     what = f'tb {block} step {wanted}, which has hasdep="0" and never says that it is done'
     if at is None:
-        work.faults.append((rank, f"deadlock: waits for {what}", f'hasdep="1" there ({steps[wanted].place})', step.place))
+        work.faults.append(
+            (rank, f"deadlock: waits for {what}", f'hasdep="1" there ({steps[wanted].place})', step.place)
+        )
     elif at > wanted:
         notes.add(step.place, f'waits for {what}: taken as its next step with hasdep="1", step {at}')
     return at

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from algocc.collective import Collective
-from algocc.errors import UsageError
+from algocc.errors import ScheduleError, UsageError
 from algocc.exchange.assemble import assemble
 from algocc.exchange.fifo import SLOTS, least_slots, work_of
-from algocc.exchange.judge import Verdict, judge
-from algocc.exchange.meaning import claim
+from algocc.exchange.judge import Verdict, fault_failures, judge
+from algocc.exchange.meaning import claim, meaning
 from algocc.exchange.memory import settle
 from algocc.exchange.msccl import Algo, read_xml
 from algocc.exchange.place import Notes
+from algocc.exchange.plan import Plan, read_plan
+from algocc.exchange.plan_work import plan_work, traffic
 from algocc.exchange.tasks import Work, topological
+from algocc.exchange.to_schedule import to_schedule
 from algocc.exchange.values import Values, play
 from algocc.program import Program
+from algocc.table import Schedule
 
 MOST_BYTES = 64 << 20
+MANY_SLOTS = 1 << 30
 MODES = {"in-place": True, "out-of-place": False}
 
 
@@ -27,23 +32,24 @@ class Imported:
     """A file that was read.
 
     name: of the algorithm. file: its own name. modes: those it declares, True for in place.
-    collective: what it claims to do. notes: what was assumed.
+    collective: what it claims to do. source: what it says. notes: what was assumed.
     """
 
     name: str
     file: str
     modes: tuple[bool, ...]
     collective: Collective
-    algo: Algo
+    source: Algo | Plan
     notes: Notes = field(default_factory=Notes)
 
-    def work(self, slots: int) -> Work:
-        """Its tasks, for connections of that many slots."""
-        return work_of(self.algo, slots=slots, notes=self.notes)
+    def work(self, slots: int = SLOTS) -> Work:
+        """Its tasks; an XML file's connections have that many slots."""
+        if isinstance(self.source, Algo):
+            return work_of(self.source, slots=slots, notes=self.notes)
+        return plan_work(self.source, self.notes)
 
-    def mode(self, in_place: bool | None) -> bool:
-        """The mode asked for, or the first that it declares; undeclared ones are noted."""
-        return self.modes[0] if in_place is None else in_place
+    def __repr__(self) -> str:
+        return f"<Imported {self.file}: {self.name}, {self.collective}>"
 
 
 def load(path: str | Path) -> Imported:
@@ -61,7 +67,7 @@ def load(path: str | Path) -> Imported:
 
 
 def read(data: bytes, file: str) -> Imported:
-    """As `load`, of the bytes of a file."""
+    """As `load`, of the bytes of a file called `file`."""
     if len(data) > MOST_BYTES:
         raise UsageError(f"{file}: more than {MOST_BYTES >> 20} MiB, wanted a schedule, which is smaller")
     start = data.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
@@ -71,29 +77,55 @@ def read(data: bytes, file: str) -> Imported:
     if start == b"<":
         algo = read_xml(data, file, notes)
         return Imported(algo.name, file, algo.modes, claim(algo, notes), algo, notes)
-    raise UsageError(f"{file}: not yet")
+    plan = read_plan(data, file, notes)
+    c = meaning(plan.coll, [g.chunks[:2] for g in plan.gpus], traffic(plan), plan.place, notes)
+    return Imported(plan.name, file, (plan.in_place,), c, plan, notes)
 
 
-def program(f: Imported, *, in_place: bool | None = None, slots: int = SLOTS) -> tuple[Work, Values, Program | None]:
+def tasks_of(f: Imported, *, in_place: bool | None = None, slots: int = SLOTS) -> tuple[Work, Values, Program | None]:
     """The tasks of a file in a mode, their values, and the Program; None if a fault keeps it from being one."""
-    mode = f.mode(in_place)
+    mode = f.modes[0] if in_place is None else in_place
     work, memory = settle(f.work(slots), f.collective, mode)
-    order = topological(work)
-    values = play(work, order, f.collective, memory)
+    values = play(work, topological(work), f.collective, memory)
     p = None if work.faults else assemble(work, values, f.collective, name=f.name, in_place=mode)
     return work, values, p
+
+
+def program(f: Imported, *, in_place: bool | None = None, slots: int = SLOTS) -> Program:
+    """The Program of a file, in the mode asked for or the first that it declares.
+
+    Raises ScheduleError if its steps do not fit together.
+    """
+    work, _, p = tasks_of(f, in_place=in_place, slots=slots)
+    if p is None:
+        raise ScheduleError(f"{f.file}: {fault_failures(work.faults)[0]}")
+    return p
 
 
 def verdict(
     f: Imported, *, in_place: bool | None = None, slots: int = SLOTS, idempotent: bool = False, most: int = 20
 ) -> Verdict:
-    """What holds of a file in a mode: the one it declares, if none is asked for."""
-    mode = f.mode(in_place)
-    work, values, p = program(f, in_place=mode, slots=slots)
-    report, unequal = judge(
-        work, values, p, f.collective, name=f.name, in_place=mode, idempotent=idempotent, most=most
-    )
+    """What holds of a file, in the mode asked for or the first that it declares.
+
+    slots: of each connection of an XML file. idempotent: for operators that do not mind a contribution added twice.
+    most: failures reported.
+    """
+    mode = f.modes[0] if in_place is None else in_place
+    work, values, p = tasks_of(f, in_place=mode, slots=slots)
+    report, unequal = judge(work, values, p, f.collective, name=f.name, in_place=mode, idempotent=idempotent, most=most)
     notes = f.notes.lines()
     if mode not in f.modes:
-        notes.append(f"{f.file}: {'in place' if mode else 'out of place'} is not a mode that the header declares")
-    return Verdict(replace(report), slots, least_slots(f.algo), unequal, tuple(notes))
+        notes.append(f"{f.file}: {'in place' if mode else 'out of place'} is not a mode that the file declares")
+    if isinstance(f.source, Plan):
+        return Verdict(report, 0, None if work.faults else 0, unequal, tuple(notes))
+    return Verdict(report, slots, least_slots(f.source), unequal, tuple(notes))
+
+
+def schedule(f: Imported, *, in_place: bool | None = None) -> Schedule:
+    """The schedule that a file amounts to, for connections with room for every message.
+
+    Raises UsageError if it is none: its steps do not fit together, or it uses a switch.
+    """
+    mode = f.modes[0] if in_place is None else in_place
+    work, _ = settle(f.work(MANY_SLOTS), f.collective, mode)
+    return to_schedule(work, f.collective, f.name)

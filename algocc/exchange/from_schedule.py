@@ -8,6 +8,7 @@ what comes in goes out again, and then receive and send become one step.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -20,18 +21,20 @@ from algocc.exchange.place import Place
 from algocc.exchange.tasks import Cell
 from algocc.table import Action, Schedule, form_failures
 
+NAMES = {own: word for word, own in reversed(COLLECTIVES.items()) if word not in ("alltoallv", "send", "recv")}
+"""The word of the format for each collective."""
 FORWARDING = {"r": "rcs", "rrc": "rrcs"}
 """What a receive becomes when a send of what it made follows it."""
 
 
 class _Op(NamedTuple):
-    """One half of a transfer, or local work, of one rank."""
+    """One half of a transfer, or local work, of one rank; `kind` is a step type of MSCCL."""
 
     kind: str
     peer: int
     src: Cell | None
     dst: Cell | None
-    count: int
+    size: int
     round: int
     channel: int
     swapped: bool = False
@@ -63,28 +66,20 @@ def from_schedule(
     Raises ScheduleError if the schedule is malformed, UsageError if MSCCL has no word for its collective.
     """
     c = s.collective
-    names = {own: word for word, own in reversed(COLLECTIVES.items()) if word not in ("alltoallv", "send", "recv")}
-    if c.name not in names or len(set(c.sizes.tolist())) > 1:
-        why = "blocks of different sizes" if c.name in names else f"the collective {c.name}"
-        raise UsageError(f"{s.name}: MSCCL has no way to say {why}; it knows {', '.join(sorted(names))}")
-    failures = form_failures(s, most=1)
-    if failures:
-        raise ScheduleError(f"schedule {s.name}: {failures[0]}")
     if not 1 <= channels <= 32:
         raise UsageError(f"channels={channels}: wanted 1 to 32")
-    memory = Memory(c, s.scratch, in_place)
-    ops, scratch = _ops(s.matched(), memory, channels, most_count)
+    work = schedule_ops(s, in_place=in_place, channels=channels, most_count=most_count, known=NAMES)
     gpus = []
     for rank in range(c.n):
-        lanes = _lanes(ops[rank], forward)
-        sizes = (c.size(Buffer.INPUT, rank), c.size(Buffer.OUTPUT, rank), scratch)
+        lanes = _lanes(work.ops[rank], forward)
+        sizes = (c.size(Buffer.INPUT, rank), c.size(Buffer.OUTPUT, rank), work.scratch)
         gpus.append(Gpu(sizes, _blocks(lanes), Place(s.name)))
     return Algo(
         name=s.name,
         protocol=protocol,
         channels=channels,
         loop=c.vector * c.chunks,
-        coll=names[c.name],
+        coll=NAMES[c.name],
         modes=(in_place,),
         window=window,
         gpus=tuple(gpus),
@@ -92,8 +87,33 @@ def from_schedule(
     )
 
 
+class ScheduleOps(NamedTuple):
+    """What each rank does, in an order in which one worker could do it all; and chunks of scratch that it takes."""
+
+    ops: list[list[_Op]]
+    scratch: int
+
+
+def schedule_ops(
+    s: Schedule, *, in_place: bool, channels: int = 1, most_count: int, known: Mapping[str, str]
+) -> ScheduleOps:
+    """The operations of a schedule.
+
+    known: the collectives that the format has a word for.
+
+    Raises ScheduleError if it is malformed, UsageError for a collective that the format can't say.
+    """
+    c = s.collective
+    if c.name not in known or len(set(c.sizes.tolist())) > 1:
+        why = "blocks of different sizes" if c.name in known else f"the collective {c.name}"
+        raise UsageError(f"{s.name}: the format has no way to say {why}; it knows {', '.join(sorted(known))}")
+    failures = form_failures(s, most=1)
+    if failures:
+        raise ScheduleError(f"schedule {s.name}: {failures[0]}")
+    return ScheduleOps(*_ops(s.matched(), Memory(c, s.scratch, in_place), channels, most_count))
+
+
 def _ops(s: Schedule, memory: Memory, channels: int, most: int) -> tuple[list[list[_Op]], int]:
-    """What each rank does, in an order in which one worker could do it all; and the scratch that takes."""
     out: list[list[_Op]] = [[] for _ in range(s.n)]
     scratch = s.scratch
     for step in range(len(s.step_start) - 1):
@@ -127,9 +147,7 @@ def _ops(s: Schedule, memory: Memory, channels: int, most: int) -> tuple[list[li
     return out, scratch
 
 
-def _runs(
-    s: Schedule, memory: Memory, i: int, at: int, count: int
-) -> list[tuple[int, int, Cell, Cell, int, int]]:
+def _runs(s: Schedule, memory: Memory, i: int, at: int, count: int) -> list[tuple[int, int, Cell, Cell, int, int]]:
     """Part of a row as (action, rank, source, destination, count, chunk) whose places are in a row in memory."""
     rank, peer, action = int(s.rank[i]), int(s.peer[i]), int(s.action[i])
     cells = [
@@ -169,9 +187,9 @@ def _lanes(ops: list[_Op], forward: bool) -> list[_Lane]:
             op.kind == "s"
             and last is not None
             and last.kind in FORWARDING
-            and (last.dst, last.count) == (op.src, op.count)
+            and (last.dst, last.size) == (op.src, op.size)
             and op.src is not None
-            and all(writer.get(cell) == (me, len(lane.ops) - 1) for cell in _cells(op.src, op.count))
+            and all(writer.get(cell) == (me, len(lane.ops) - 1) for cell in _cells(op.src, op.size))
         ):
             lane.ops[-1] = last._replace(kind=FORWARDING[last.kind], round=op.round)
             continue
@@ -181,9 +199,9 @@ def _lanes(ops: list[_Op], forward: bool) -> list[_Lane]:
             if at is not None and at[0] != me and at[1] > lane.knows.get(at[0], -1):
                 needs[at[0]] = max(needs.get(at[0], -1), at[1])
 
-        reads = _cells(op.src, op.count) if op.src else []
-        reads += _cells(op.dst, op.count) if op.dst and op.kind == "re" else []
-        writes = _cells(op.dst, op.count) if op.dst else []
+        reads = _cells(op.src, op.size) if op.src else []
+        reads += _cells(op.dst, op.size) if op.dst and op.kind == "re" else []
+        writes = _cells(op.dst, op.size) if op.dst else []
         for cell in reads + writes:
             need(writer.get(cell))
         for cell in writes:
@@ -275,6 +293,6 @@ def _blocks(lanes: list[_Lane]) -> tuple[Block, ...]:
             src, dst = (cell[1:] if cell else None for cell in (op.src, op.dst))
             pushes = op.kind in ("s", *FORWARDING.values())
             round = op.round if pushes else -1
-            steps.append(Step(op.kind, src, dst, op.count, wait, (i, j) in awaited, round, Place(""), op.swapped))
+            steps.append(Step(op.kind, src, dst, op.size, wait, (i, j) in awaited, round, Place(""), op.swapped))
         blocks.append(Block(lane.send, lane.recv, lane.channel, tuple(steps), Place("")))
     return tuple(blocks)

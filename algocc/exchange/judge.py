@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from algocc.collective import Buffer, Collective
-from algocc.exchange.tasks import Cell, Work, topological
+from algocc.exchange.tasks import Cell, Message, Work, topological
 from algocc.exchange.values import NOTHING, Values
 from algocc.program import Program
 from algocc.table import Failure, chunk_name
@@ -64,7 +64,7 @@ def judge(
     facts: dict[str, Any] = {
         "schedule": name, "collective": c.name, "n": c.n, "chunks": c.chunks, "in_place": in_place,
     }  # fmt: skip
-    facts |= _volumes(work, values, c)
+    facts |= _volumes(work, c)
     unequal = 0
     if program is not None and values is not None:
         checked = verify_program(program, idempotent=idempotent, most=most)
@@ -83,53 +83,68 @@ def judge(
     return Report(**facts, correct=not failures, failures=failures[:most]), unequal
 
 
-def _volumes(work: Work, values: Values | None, c: Collective) -> dict[str, Any]:
+def _volumes(work: Work, c: Collective) -> dict[str, Any]:
     """Steps, messages and volumes; the busiest rank as a fraction of the full vector."""
-    sent, received, reduced = (np.zeros(c.n, np.int64) for _ in range(3))
+    sent, received, reduced = (np.zeros(c.n + 1, np.int64) for _ in range(3))  # a switch is the last
     peers: dict[tuple[str, int, int], set[int]] = defaultdict(set)
-    rounds = rounds_of(work)
-    used = set()
-    for t, task in enumerate(work.tasks):
-        if task.message:
-            sent[task.message.src] += task.message.count
-            received[task.message.dst] += task.message.count
-            used.add(rounds[t])
-            peers["out", rounds[t], task.message.src].add(task.message.dst)
-            peers["in", rounds[t], task.message.dst].add(task.message.src)
+    messages = rounds_of(work)
+    for m, r in messages:
+        sent[m.src] += m.size
+        received[m.dst] += m.size
+        peers["out", r, m.src].add(m.dst)
+        peers["in", r, m.dst].add(m.src)
     for rank, lane in zip(work.lane_rank, work.lanes, strict=True):
-        reduced[rank] += sum(task.count * max(0, len(task.srcs) - 1) for task in map(work.tasks.__getitem__, lane))
+        reduced[rank] += sum(work.tasks[t].count * max(0, len(work.tasks[t].srcs) - 1) for t in lane)
     whole = max(1, c.vector * c.chunks)
     unit = int(c.sizes[0]) if len(c.sizes) else 1
-    ports = max(map(len, peers.values()), default=0)
+    ports = max((len(to) for (_, _, rank), to in peers.items() if rank >= 0), default=0)
+    switched = any(min(m.src, m.dst) < 0 for m, _ in messages)
     return {
-        "steps": len(used),
-        "transfers": sum(task.message is not None for task in work.tasks),
+        "steps": len({r for _, r in messages}),
+        "transfers": len(messages),
         "ports": ports,
-        "sent_max": Fraction(int(sent.max(initial=0)) * unit, whole),
-        "received_max": Fraction(int(received.max(initial=0)) * unit, whole),
+        "sent_max": Fraction(int(sent[:-1].max(initial=0)) * unit, whole),
+        "received_max": Fraction(int(received[:-1].max(initial=0)) * unit, whole),
         "reduced_max": Fraction(int(reduced.max(initial=0)) * unit, whole),
-        "bound": bound_of(c, ports=max(1, ports)),
+        "bound": None if switched else bound_of(c, ports=max(1, ports)),
     }
 
 
-def rounds_of(work: Work) -> list[int]:
-    """The round of each task's message: the file's own numbers if they can be, else the earliest."""
+def rounds_of(work: Work) -> list[tuple[Message, int]]:
+    """Each message with its round: the file's own numbers if they can be, else the earliest.
+
+    What a task fetches comes a round before what it sends on.
+    """
     order = topological(work)
     if _named(work, order):
-        return [task.message.round if task.message else 0 for task in work.tasks]
+        return [(m, m.round) for task in work.tasks for m in task.messages]
+    rank = [0] * len(work.tasks)
     before: list[list[int]] = [[] for _ in work.tasks]
-    for lane in work.lanes:
+    for r, lane in zip(work.lane_rank, work.lanes, strict=True):
+        for t in lane:
+            rank[t] = r
         for a, b in pairwise(lane):
             before[b].append(a)
     for e in work.edges:
         if not e.credit:
             before[e.after].append(e.before)
     after = [0] * len(work.tasks)
-    rounds = [0] * len(work.tasks)
+    out = []
     for t in order:
-        rounds[t] = max((after[b] for b in before[t]), default=0)
-        after[t] = rounds[t] + (work.tasks[t].message is not None)
-    return rounds
+        after[t] = max((after[b] for b in before[t]), default=0)
+        messages = work.tasks[t].messages
+        for way in (
+            [m for m in messages if is_fetched(m, rank[t])],
+            [m for m in messages if not is_fetched(m, rank[t])],
+        ):
+            out += [(m, after[t]) for m in way]
+            after[t] += bool(way)
+    return out
+
+
+def is_fetched(m: Message, rank: int) -> bool:
+    """Whether a message of a task of `rank` comes to it, rather than going from it."""
+    return m.dst == rank and m.src != rank
 
 
 def _named(work: Work, order: list[int]) -> bool:
@@ -139,12 +154,11 @@ def _named(work: Work, order: list[int]) -> bool:
         task = work.tasks[t]
         reads = [(r, b, chunk + i) for r, b, chunk in task.srcs for i in range(task.count)]
         least = max((arrived.get(cell, 0) for cell in reads), default=0)
-        message = task.message
-        if message and message.round < least:
+        if any(m.round < least for m in task.messages):
             return False
+        goes = {m.dst: m.round + 1 for m in task.messages}
         for r, b, chunk in task.dsts:
-            comes = message.round + 1 if message and r == message.dst else least
-            arrived |= {(r, b, chunk + i): comes for i in range(task.count)}
+            arrived |= {(r, b, chunk + i): goes.get(r, least) for i in range(task.count)}
     return True
 
 

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from algocc.collective import COLLECTIVES as BUILT_IN
 from algocc.collective import Collective, collective
+from algocc.errors import UsageError
 from algocc.exchange.msccl import Algo
 from algocc.exchange.msccl_types import COLLECTIVES
-from algocc.errors import UsageError
 from algocc.exchange.place import Notes, Place
 from algocc.table import Schedule
 
@@ -82,7 +82,9 @@ def _parts(c: Collective, chunks: Sequence[tuple[int, int]], loop: int | None, a
     """Chunks of each block, from the largest buffer that the collective has."""
     if loop is not None:
         if loop % c.vector:
-            at.refuse(f"nchunksperloop={loop}", wanted=f"a multiple of {c.vector}, the blocks of {c.name} on {c.n} ranks")
+            at.refuse(
+                f"nchunksperloop={loop}", wanted=f"a multiple of {c.vector}, the blocks of {c.name} on {c.n} ranks"
+            )
         return loop // c.vector
     found = max(max(pair) for pair in chunks)
     blocks = max(int(c.inputs.max()), int(c.outputs.max()))

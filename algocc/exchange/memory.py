@@ -108,7 +108,7 @@ def _copied(work: Work, memory: Memory, out: Work) -> dict[int, dict[Cell, Place
 
 
 def _parts(task: Task, memory: Memory) -> list[Task]:
-    """A task as tasks whose operands are each in a row; the message goes with the first."""
+    """A task as tasks whose operands are each in a row; the messages go with the first."""
     cells = [
         [[memory.cell(r, b, chunk + i) for r, b, chunk in side] for i in range(task.count)]
         for side in (task.srcs, task.dsts)
@@ -123,5 +123,5 @@ def _parts(task: Task, memory: Memory) -> list[Task]:
                 break
     parts = []
     for i, j in zip(begins, [*begins[1:], task.count], strict=True):
-        parts.append(Task(cells[0][i], cells[1][i], j - i, task.step, task.place, task.message if not i else None))
+        parts.append(Task(cells[0][i], cells[1][i], j - i, task.step, task.place, task.messages if not i else ()))
     return parts

@@ -115,7 +115,9 @@ def read_xml(data: bytes, file: str, notes: Notes) -> Algo:
         head.at.refuse(f"maxBytes {window[1]} is less than minBytes {window[0]}")
     found = len(root.children)
     if found != n:
-        head.at.refuse(f"ngpus={n}, but there are {found} <gpu> elements", wanted=f"ngpus={found} or {n} <gpu> elements")
+        head.at.refuse(
+            f"ngpus={n}, but there are {found} <gpu> elements", wanted=f"ngpus={found} or {n} <gpu> elements"
+        )
     gpus = [_Reader(e, at.at(e.line, "gpu"), notes) for e in root.children]
     order = _dense(gpus, "id", "gpu")
     sizes = [tuple(g.number(f"{letter}_chunks") for letter in BUFFERS) for g in order]

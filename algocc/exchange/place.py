@@ -50,4 +50,7 @@ class Notes:
 
     def lines(self) -> list[str]:
         """The notes as text, in the order in which they arose."""
-        return [f"{place}: {text}" + (f" (and {k - 1} times more)" if k > 1 else "") for text, (place, k) in self.seen.items()]
+        return [
+            f"{place}: {text}" + (f" (and {k - 1} times more)" if k > 1 else "")
+            for text, (place, k) in self.seen.items()
+        ]

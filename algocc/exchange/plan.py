@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from algocc.collective import Buffer
 from algocc.errors import near
 from algocc.exchange.json_reader import Object, parse
 from algocc.exchange.msccl import BUFFERS
@@ -51,7 +52,7 @@ class Operand(NamedTuple):
 
     ranks: tuple[int, ...]
     buffer: int
-    index: int
+    first: int
     size: int
 
 
@@ -67,6 +68,8 @@ class Op:
     barrier: int
     depends: tuple[tuple[int, int], ...]
     place: Place
+    round: int = -1
+    swapped: bool = False
 
     @property
     def type(self) -> OpType:
@@ -231,7 +234,9 @@ def _gpu(g: _Node, rank: int, sizes: list[tuple[int, ...]]) -> PlanGpu:
         if t.number("id") != i:
             t.line("id").refuse(f"id {t.number('id')}", wanted=f"{i}, its place in the list")
         block = _Block(t, rank, i, ends, sizes, len(semaphores))
-        blocks.append(tuple(op for o in t.nodes("ops", "op", f"gpu {rank} tb {i} op {{}}", need=True) for op in block.ops(o)))
+        blocks.append(
+            tuple(op for o in t.nodes("ops", "op", f"gpu {rank} tb {i} op {{}}", need=True) for op in block.ops(o))
+        )
         channels.append(max(map(len, block.channels.values()), default=0))
     return PlanGpu(sizes[rank], tuple(blocks), tuple(semaphores), tuple(channels))  # type: ignore[arg-type]
 
@@ -296,7 +301,9 @@ class _Block:
             known: list[Any] = ends.groups if kind == "switch" else ends.channels.get(key, [])
             target: list[Any] = self.groups if kind == "switch" else self.channels.setdefault(key, [])
             for i in c.numbers("channel_ids"):
-                target.append(_pick(c, "channel_ids", known, i, f"{' '.join(filter(None, key))} channels of gpu {rank}"))
+                target.append(
+                    _pick(c, "channel_ids", known, i, f"{' '.join(filter(None, key))} channels of gpu {rank}")
+                )
         for r in t.nodes("remote_buffer_refs", "reference", t.at.what + " remote buffer ref {}"):
             kind = _kind(r, "access_channel_type")
             self.remote.setdefault(kind, [])
@@ -324,15 +331,24 @@ class _Block:
             o.node("tbg_info", "tbg_info")
         old = any(k in o.value for k in ("cnt", "o_cids", "i_cids", "srcs", "deps"))
         srcs, dsts, channels = self._old(o, name) if old else self._new(o, name)
+        if name == "cpkt" and all(x.buffer != Buffer.SCRATCH for x in dsts):
+            o.notes.add(o.line("name"), "operation 'cpkt' from packets is read as 'upkt', its newer name")
+            name = "upkt"
         semaphores = o.numbers("semaphore_ids")
         for s in semaphores:
             if s >= self.semaphores:
-                o.line("semaphore_ids").refuse(f"semaphore {s}", wanted=f"one of the {self.semaphores} of gpu {self.rank}")
+                o.line("semaphore_ids").refuse(
+                    f"semaphore {s}", wanted=f"one of the {self.semaphores} of gpu {self.rank}"
+                )
         depends = tuple(
             (d.number("tb"), d.number("step")) for d in o.nodes("deps", "old_dependency", o.at.what + " dependency {}")
         )
         barrier = o.number("barrier_id", 0) if name == "barrier" else -1
-        op = Op(name, tuple(srcs), tuple(dsts), tuple(channels), tuple(semaphores), barrier, depends, o.at)
+        round = o.number("round", most=1 << 24) if "round" in o.value else -1
+        swapped = o.text("order", "") == "pop"
+        op = Op(
+            name, tuple(srcs), tuple(dsts), tuple(channels), tuple(semaphores), barrier, depends, o.at, round, swapped
+        )
         self._check(op, o)
         return [op]
 
@@ -355,7 +371,9 @@ class _Block:
         if "switch_channel_id" in x.value:
             buffer, ranks = _pick(x, "switch_channel_id", self.groups, x.number("switch_channel_id"), "switch channels")
         elif "buffer_id" in x.value:
-            peer, buffer = _pick(x, "buffer_id", self.remote.get(kind, []), x.number("buffer_id"), f"{kind} remote buffers")
+            peer, buffer = _pick(
+                x, "buffer_id", self.remote.get(kind, []), x.number("buffer_id"), f"{kind} remote buffers"
+            )
             ranks = (peer,)
         else:
             buffer, ranks = _buffer(x, "type"), (self.rank,)
@@ -364,7 +382,9 @@ class _Block:
     def _old(self, o: _Node, name: str) -> tuple[list[Operand], list[Operand], list[Channel]]:
         """The operands of an operation in the form of 2024: `srcbuff`, `srcs`, `o_cids` and so on."""
         count, kind = o.number("cnt", 1), _kind(o, "channel_type")
-        srcs, dsts, used = [], [], []
+        srcs: list[Operand] = []
+        dsts: list[Operand] = []
+        used = []
         for side, many, out in (("src", "srcs", srcs), ("dst", "dsts", dsts)):
             if f"{side}buff" in o.value:
                 out.append(Operand((self.rank,), _buffer(o, f"{side}buff"), o.number(f"{side}off"), count))
@@ -376,7 +396,13 @@ class _Block:
             buffers = o.node(f"{way}_buff", "old_buffers")
             key = kind, buffers.text("src"), buffers.text("dst")
             for use in o.nodes(f"{way}_cids", "old_channel_use", o.at.what + f" {way}_cids[{{}}]"):
-                end = _pick(use, "id", self.channels.get(key, []), use.number("id"), f"{' '.join(key)} channels of the threadblock")
+                end = _pick(
+                    use,
+                    "id",
+                    self.channels.get(key, []),
+                    use.number("id"),
+                    f"{' '.join(key)} channels of the threadblock",
+                )
                 used.append(end)
                 if OPS[name].moves:
                     out.append(Operand((end.peer,), _buffer(buffers, "dst"), use.number("off", 0), count))
@@ -384,14 +410,16 @@ class _Block:
 
     def _check(self, op: Op, o: _Node) -> None:
         if op.type.moves and not (op.srcs and op.dsts):
-            op.place.refuse(f"{op.name} with {len(op.srcs)} sources and {len(op.dsts)} destinations", wanted="some of both")
+            op.place.refuse(
+                f"{op.name} with {len(op.srcs)} sources and {len(op.dsts)} destinations", wanted="some of both"
+            )
         for x in op.srcs + op.dsts:
             for r in x.ranks:
                 size = self.sizes[r][x.buffer]
                 # in place, a plan may use the other buffer's name for the same memory
-                if x.size < 1 or x.index + x.size > max(size, *(self.sizes[r][:2] if x.buffer < 2 else (0,))):
+                if x.size < 1 or x.first + x.size > max(size, *(self.sizes[r][:2] if x.buffer < 2 else (0,))):
                     op.place.refuse(
-                        f"{op.name} names buffer {BUFFERS[x.buffer]} of rank {r}, range {x.index}..{x.index + x.size - 1} of {size}",
+                        f"{op.name} names buffer {BUFFERS[x.buffer]} of rank {r}, range {x.first}..{x.first + x.size - 1} of {size}",
                         wanted=f"chunks of 0..{size - 1}" if size else "another buffer: that one is empty",
                     )
         if op.type.reduces and len({x.size for x in op.srcs + op.dsts}) > 1:
@@ -405,5 +433,7 @@ class _Block:
 def _pick(node: _Node, key: str, known: list[Any], i: int, what: str) -> Any:
     """The i-th of what is known, or a refusal."""
     if i >= len(known):
-        node.line(key).refuse(f"{key} names number {i} of {len(known)} {what}", wanted=f"0..{len(known) - 1}" if known else "none")
+        node.line(key).refuse(
+            f"{key} names number {i} of {len(known)} {what}", wanted=f"0..{len(known) - 1}" if known else "none"
+        )
     return known[i]

@@ -9,14 +9,21 @@ class OpType(NamedTuple):
     """What an operation does.
 
     copies: each source goes to the destination of the same number. reduces: all sources are reduced into each one.
-    signals, waits: on its channels. packets: it writes and reads scratch as packets, which carry their own flags.
+    signals, waits: on its channels. takes: which of its sources are packets, which carry their own flags: all of them,
+        or the rest after the first. gives: which of its destinations are: all, or the remote ones.
     """
 
     copies: bool = False
     reduces: bool = False
     signals: bool = False
     waits: bool = False
-    packets: bool = False
+    takes: str = ""
+    gives: str = ""
+
+    @property
+    def packets(self) -> bool:
+        """Whether it handles packets."""
+        return bool(self.takes or self.gives)
 
     @property
     def moves(self) -> bool:
@@ -41,17 +48,17 @@ OPS = {
     "res": OpType(reduces=True),
     "rre": OpType(reduces=True),
     "rres": OpType(reduces=True),
-    "ppkt": OpType(copies=True, packets=True),
-    "rppkt": OpType(copies=True, packets=True),
-    "cpkt": OpType(copies=True, packets=True),
-    "upkt": OpType(copies=True, packets=True),
-    "repkt": OpType(reduces=True, packets=True),
-    "respkt": OpType(reduces=True, packets=True),
-    "recpkt": OpType(reduces=True, packets=True),
-    "recspkt": OpType(reduces=True, packets=True),
+    "ppkt": OpType(copies=True, gives="all"),
+    "rppkt": OpType(copies=True, takes="all", gives="all"),
+    "cpkt": OpType(copies=True, gives="all"),
+    "upkt": OpType(copies=True, takes="all"),
+    "repkt": OpType(reduces=True, takes="rest"),
+    "respkt": OpType(reduces=True, takes="rest", gives="remote"),
+    "recpkt": OpType(reduces=True, takes="rest", gives="remote"),
+    "recspkt": OpType(reduces=True, takes="rest", gives="remote"),
     "glres": OpType(reduces=True),
     "gstore": OpType(copies=True),
-    "gstorepkt": OpType(copies=True, packets=True),
+    "gstorepkt": OpType(copies=True, gives="all"),
     "pipeline": OpType(),
     "sem_acquire": OpType(),
     "sem_release": OpType(),
@@ -102,6 +109,7 @@ KEYS = {
     "op": {
         "name", "src_buff", "dst_buff", "channel_ids", "channel_type", "reduce_op", "tbg_info", "barrier_id",
         "num_threadblocks", "nthread_blocks", "semaphore_ids", "iter_context", "ops", "tb_id", "buffer_id",
+        "round", "order",  # algocc's own, as in its XML
         # until 2024
         "src", "dst", "srcbuff", "srcoff", "dstbuff", "dstoff", "srcs", "dsts", "cnt", "deps",
         "o_buff", "i_buff", "o_cids", "i_cids",
@@ -126,5 +134,15 @@ DEFAULTS = {
 }
 """Keys of a plan that may be missing, with the value the executor takes."""
 
-COLLECTIVES = ("allreduce", "allgather", "reducescatter", "reduce", "broadcast", "alltoall", "gather", "scatter", "sendrecv")
+COLLECTIVES = (
+    "allreduce",
+    "allgather",
+    "reducescatter",
+    "reduce",
+    "broadcast",
+    "alltoall",
+    "gather",
+    "scatter",
+    "sendrecv",
+)
 PROTOCOLS = ("Simple", "LL")

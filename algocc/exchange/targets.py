@@ -26,7 +26,7 @@ class Target(NamedTuple):
     channels: int = 32
     elements: int = 4096
     children: int = 1024
-    count: int = 71
+    chunks: int = 71
     slots: int = 8
 
 
@@ -34,7 +34,7 @@ TARGETS = {
     "rccl": Target(steps=64, blocks=64, depends=63),
     "msccl-executor": Target(steps=64, blocks=1024, depends=127),
     "msccl": Target(steps=256, blocks=216, depends=215, scatter="reduce_scatter"),
-    "none": Target(MANY, MANY, MANY, channel_blocks=MANY, elements=MANY, children=MANY, count=MANY, slots=MANY),
+    "none": Target(MANY, MANY, MANY, channel_blocks=MANY, elements=MANY, children=MANY, chunks=MANY, slots=MANY),
 }
 """Runtimes by name; `none` has no limits, for files that only algocc will read."""
 
@@ -70,7 +70,7 @@ def exceeded(algo: Algo, t: Target) -> list[str]:
             check(f"rank {rank} threadblock {i}", len(block.steps), t.steps, "steps", fewer_steps)
             for j, step in enumerate(block.steps):
                 where = f"rank {rank} threadblock {i} step {j}"
-                check(where, step.count, t.count, "chunks at once", "use fewer chunks a block")
+                check(where, step.count, t.chunks, "chunks at once", "use fewer chunks a block")
                 if step.depends:
                     most = t.depends
                     check(where, step.depends[0], most, "as the threadblock it depends on", fewer_blocks)

@@ -13,11 +13,11 @@ Cell = tuple[int, int, int]
 
 
 class Message(NamedTuple):
-    """Chunks that a task puts into another rank's memory."""
+    """Chunks that go from one rank to another; a rank below 0 is a switch, a round below 0 is not known."""
 
     src: int
     dst: int
-    count: int
+    size: int
     round: int
 
 
@@ -28,7 +28,7 @@ class Task:
     count: chunks it handles, chunk i of them being first + i of every operand.
     step: the file's number for it.
     place: where the file says so.
-    message: what goes to another rank with it.
+    messages: what goes to another rank with it.
     """
 
     srcs: list[Cell]
@@ -36,7 +36,7 @@ class Task:
     count: int
     step: int
     place: Place
-    message: Message | None = None
+    messages: tuple[Message, ...] = ()
 
 
 class Edge(NamedTuple):

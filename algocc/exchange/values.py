@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from algocc.collective import Buffer, Collective
+from algocc.collective import Collective
 from algocc.exchange.memory import Memory
 from algocc.exchange.tasks import Cell, Task, Work
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from xml.sax.saxutils import quoteattr
 
 from algocc.errors import UsageError
 from algocc.exchange.fifo import least_slots
 from algocc.exchange.from_schedule import from_schedule
-from algocc.exchange.msccl import BUFFERS, Algo, Step
 from algocc.exchange.meaning import check_meaning, claim
+from algocc.exchange.msccl import BUFFERS, Algo, Step
 from algocc.exchange.place import Notes
 from algocc.exchange.targets import exceeded, target
 from algocc.table import Schedule
@@ -30,7 +31,7 @@ def to_msccl_xml(
     problems: list[str] = []
     for forward in (True, False):
         algo = from_schedule(
-            s, in_place=in_place, protocol=protocol, channels=channels, forward=forward, most_count=t.count,
+            s, in_place=in_place, protocol=protocol, channels=channels, forward=forward, most_count=t.chunks,
             window=window,
         )  # fmt: skip
         problems = exceeded(algo, t)
@@ -92,5 +93,5 @@ def _step(j: int, step: Step) -> dict[str, object]:
     return values | ({"order": "pop"} if step.swapped else {})
 
 
-def _attributes(values: dict[str, object]) -> str:
+def _attributes(values: Mapping[str, object]) -> str:
     return "".join(f" {name}={quoteattr(str(value))}" for name, value in values.items())

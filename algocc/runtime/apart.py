@@ -94,7 +94,7 @@ def _first(m: Moves, src: Array, src_start: Array, origin: Array, fresh: Array) 
     return out
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def _separate(src_start, src, dst_start, dst, rank, is_scratch, node):  # type: ignore[no-untyped-def]
     """For each new Move twice the old one it comes from, plus 1 for a copy; twice its sources; its destinations, new
     slots numbered after the locations; and the rank of each slot."""
@@ -211,7 +211,7 @@ def replaces_in_place(p: Program) -> bool:
         written: set[int] = set()
         for m in range(p.lane_start[lane], p.lane_start[lane + 1]):
             count = int(p.count[m])
-            targets = set()
+            targets: set[int] = set()
             for i in range(p.dst_start[m], p.dst_start[m + 1]):
                 if p.dst_buffer[i] == Buffer.OUTPUT:
                     targets.update(range(int(p.dst_chunk[i]), int(p.dst_chunk[i]) + count))

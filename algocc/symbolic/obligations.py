@@ -27,7 +27,18 @@ import z3
 from algocc.invariant import Invariant
 from algocc.symbolic.number import Number, number
 from algocc.symbolic.record import Phase
-from algocc.symbolic.state import Content, State, Template, View, finished, input_of, loaded, nothing, size_of, spoken_of
+from algocc.symbolic.state import (
+    Content,
+    State,
+    Template,
+    View,
+    finished,
+    input_of,
+    loaded,
+    nothing,
+    size_of,
+    spoken_of,
+)
 from algocc.symbolic.task import Task
 from algocc.symbolic.theory import Term
 from algocc.symbolic.transfers import Family, Sent, families

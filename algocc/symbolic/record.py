@@ -23,6 +23,7 @@ from algocc.invariant import Invariants
 from algocc.schedules import arithmetic
 from algocc.steps import Steps, caller
 from algocc.symbolic.number import Number, Truth, number
+from algocc.symbolic.series import Series, is_series, term_of
 from algocc.symbolic.task import TASKS, Task
 from algocc.symbolic.theory import Term, pow2
 from algocc.symbolic.world import Unprovable, World
@@ -101,7 +102,7 @@ class Observer(Steps):
 
     seen: list[Phase]
 
-    def rule(self, rule: Any, *, steps: int, **how: Any) -> None:  # type: ignore[override]
+    def rule(self, rule: Any, *, steps: int, **how: Any) -> None:
         """As `Steps.rule`."""
         if not hasattr(self, "seen"):
             self.seen = []
@@ -124,11 +125,36 @@ def recorded(world: World, write: Callable[..., Any], root: Number) -> Callable[
         id(arithmetic.ceil_log): logs.ceil,
         **{id(constructor): task for constructor, task in TASKS.items()},
     }
-    return rebound(write, swaps, {"range": partial(unknown_range, world), "sum": partial(unknown_sum, world)})
+    def series(function: FunctionType, moved: FunctionType) -> Any:
+        if not is_series(function):
+            return moved
+
+        def read(one: Any, terms: Any) -> Any:
+            inside = {**swaps, id(arithmetic.floor_log): _exact_log}
+            return rebound(function, inside, {"range": one, "sum": terms})
+
+        return Series(world, moved, lambda clean, i, args: term_of(clean, read, i, args))
+
+    return rebound(write, swaps, {"range": partial(unknown_range, world), "sum": partial(unknown_sum, world)}, series)
 
 
-def rebound(function: Callable[..., Any], swaps: dict[int, Any], built_in: dict[str, Any] | None = None) -> Any:
-    """The same code, in a world where some objects, by identity, are others; so for the functions it calls."""
+def _exact_log(n: Any, base: int = 2) -> Any:
+    """The logarithm of a number that is made as a power of two."""
+    if base != 2 or not isinstance(n, Number) or n.log is None:
+        raise Unprovable(f"the logarithm of {n} to base {base} in a sum: of a power of two only")
+    return Number(n.world, n.log)
+
+
+def rebound(
+    function: Callable[..., Any],
+    swaps: dict[int, Any],
+    built_in: dict[str, Any] | None = None,
+    other: Callable[[FunctionType, FunctionType], Any] = lambda function, moved: moved,
+) -> Any:
+    """The same code, in a world where some objects, by identity, are others; so for the functions it calls.
+
+    other: what is to stand for a function that it calls, given that and its moved copy.
+    """
     worlds: dict[int, dict[str, Any]] = {}
     home = getattr(function, "__module__", "")
 
@@ -146,7 +172,7 @@ def rebound(function: Callable[..., Any], swaps: dict[int, Any], built_in: dict[
                 if id(value) in swaps:
                     new[name] = swaps[id(value)]
                 elif isinstance(value, FunctionType) and _is_rule_code(value, home):
-                    new[name] = moved(value)
+                    new[name] = other(value, moved(value))
         return worlds[key]
 
     if not isinstance(function, FunctionType):

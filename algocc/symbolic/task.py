@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from algocc import collective
+from algocc.collective import COLLECTIVES
 from algocc.invariant import Holds, everyone, only
 from algocc.symbolic.world import Unprovable
 
@@ -140,6 +140,6 @@ def _other(name: str) -> Callable[..., Task]:
 _COVERED = (all_reduce, reduce_scatter, all_gather, broadcast, reduce, scatter, gather, all_to_all, scan)
 TASKS: dict[Callable[..., Any], Callable[..., Task]] = {
     constructor: next((f for f in _COVERED if f.__name__ == name), _other(name))
-    for name, constructor in collective.COLLECTIVES.items()
+    for name, constructor in COLLECTIVES.items()
 }
 """Each constructor of a collective, and what stands for it where n is unknown."""

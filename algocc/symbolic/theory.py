@@ -12,7 +12,7 @@ together with them is false, whatever they leave out: fewer axioms can lose a pr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import combinations
 from typing import Any
 
@@ -56,13 +56,13 @@ def applications(formulas: Iterable[Term], seen: set[int]) -> Iterator[Term]:
             yield term
 
 
-def ground(formulas: Iterable[Term]) -> list[Term]:
-    """The axioms for the terms of these formulas."""
+def ground(formulas: Iterable[Term], series: Mapping[str, Any]) -> list[Term]:
+    """The axioms for the terms of these formulas, and for the sums of `series` in them."""
     axioms: list[Term] = []
     fresh = list(formulas)
     keep = list(fresh)  # ids are those of living terms
     seen: set[int] = set()
-    table: dict[str, list[Term]] = {"pow2": [], "down": [], "quo": [], "mod": []}
+    table: dict[str, list[Term]] = {name: [] for name in ("pow2", "down", "quo", "mod", *series)}
     for _ in range(ROUNDS):
         new: dict[str, list[Term]] = {name: [] for name in table}
         for term in applications(fresh, seen):
@@ -71,6 +71,8 @@ def ground(formulas: Iterable[Term]) -> list[Term]:
         if not any(new.values()):
             break
         fresh = [*_single(new), *_pairs(table, new)]
+        for name, known in series.items():
+            fresh += known.axioms(table[name], new[name])
         for name, terms in new.items():
             table[name] += terms
         axioms += fresh
@@ -86,6 +88,9 @@ def _single(new: dict[str, list[Term]]) -> Iterator[Term]:
     for down in new["down"]:
         x, e = down.children()
         yield z3.Implies(e >= 0, z3.And(down <= x, x < down + pow2(e)))
+        if z3.is_sub(x) and x.num_args() == 2 and z3.is_app(x.arg(1)) and x.arg(1).decl().name() == "down":
+            multiple = x.arg(1)  # of 2^f: less this, x has its own multiple of 2^e less this, if e ≤ f
+            yield z3.Implies(z3.And(0 <= e, e <= multiple.arg(1)), down == DOWN(x.arg(0), e) - multiple)
     for quo in new["quo"]:
         x, e = quo.children()
         for k in WRAPS:

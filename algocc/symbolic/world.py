@@ -38,6 +38,7 @@ class World:
     def __init__(self, timeout: float = 10) -> None:
         self.facts: list[Term] = []
         self.definitions: list[Term] = []
+        self.series: dict[str, Any] = {}
         self.timeout = timeout
         self.questions = 0
         self.rule: Any = None
@@ -77,7 +78,7 @@ class World:
         solver.set("timeout", int(self.timeout * 1000))
         formulas = [*self.definitions, *self.facts, *claims]
         solver.add(*formulas)
-        solver.add(*ground(formulas))
+        solver.add(*ground(formulas, self.series))
         self.questions += 1
         verdict = str(solver.check())
         return verdict, solver.model() if verdict == "sat" else None

@@ -114,7 +114,7 @@ def verify_program(p: Program, *, idempotent: bool = False, most: int = 20) -> P
             failures.append(
                 Failure("program", None, rank, name, "does not hold what the collective wants", "the exact multiset")
             )
-        if averages(c):
+        if averages(c) and not idempotent and not c.idempotent:
             made = held[held >= ITERATIONS * inputs] - ITERATIONS * inputs
             at = np.flatnonzero(held >= ITERATIONS * inputs)[~divided[made]][:most] % max(1, len(of_output))
             failures += [_slip(p, UNDIVIDED, -1, int(of_output[o])) for o in dict.fromkeys(at.tolist())]
@@ -340,7 +340,7 @@ def _race(p: Program, kind: int, move: int, place: int, other: int) -> Failure:
 def _slip(p: Program, kind: int, move: int, place: int) -> Failure:
     """What else can be wrong with a Move and a place that it reads or writes."""
     rank, name = _place(p, place)
-    if kind == NOT_FINAL:
+    if kind == UNDIVIDED:
         return Failure(
             "program", None, rank, name, "is not divided exactly once by an average",
             "each contribution marked first where it is first reduced, and the last Move final",

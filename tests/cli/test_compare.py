@@ -12,8 +12,11 @@ import pytest
 
 from algocc import cli
 from algocc.bounds import COLLECTIVES
-from algocc.cli.compare import _faster, _size, _time, _times
+from algocc.cli import units
+from algocc.cli.compare import _times
+from algocc.cli.comparison import faster
 from algocc.model import Line, Machine, cost
+from algocc.schedules.recursive import recursive_doubling
 from algocc.schedules.ring import ring
 from algocc.schedules.trees import binary_tree
 
@@ -69,9 +72,7 @@ def as_json(call, *args):
 
 
 def test_page_shows_what_is_printed(call):
-    for command, shown in re.findall(
-        r"```console\n\$ algocc compare (.*)\n([^`]*)\n```", PAGE.read_text("utf-8")
-    ):
+    for command, shown in re.findall(r"```console\n\$ algocc compare (.*)\n([^`]*)\n```", PAGE.read_text("utf-8")):
         assert call(*command.split())[1].rstrip() == shown
 
 
@@ -93,28 +94,37 @@ def test_any_spelling(call, spelling):
     assert as_json(call, spelling, "-n", 4)[1]["collective"] == "all_reduce"
 
 
-def test_ring_against_tree_is_exact(call):
-    m = Machine()
-    a, b = cost(ring(8)).line(m), cost(binary_tree(8)).line(m)
+@pytest.mark.parametrize(
+    ("startup", "other"), [((), recursive_doubling), (("--startup", "step"), binary_tree)], ids=["message", "step"]
+)
+def test_ring_against_another_is_exact(call, startup, other):
+    m = Machine(startup=startup[1] if startup else "message")
+    a, b = cost(ring(8), startup=m.startup).line(m), cost(other(8), startup=m.startup).line(m)
     wanted = (a.fixed - b.fixed) / (b.slope - a.slope)
-    _, found = as_json(call, "all_reduce", "-n", 8, "--size", "64K")
+    _, found = as_json(call, "all_reduce", "-n", 8, "--size", "64K", *startup)
     rows = {c["schedule"]: c for c in found["candidates"]}
-    assert found["against"] == "ring"
-    assert Fraction(rows["binary_tree"]["crossover_bytes"]) == wanted
-    assert rows["binary_tree"]["faster"] == f"below {_size(wanted)}"
+    assert (found["against"], found["startup"]) == ("ring", m.startup)
+    assert Fraction(rows[other.name]["crossover_bytes"]) == wanted
+    assert rows[other.name]["faster"] == f"below {units.size(wanted)}"
     assert Fraction(rows["ring"]["time"]) == a.at(2**16)
-    assert (rows["ring"]["startups"], rows["ring"]["beta_share"], rows["ring"]["gamma_share"]) == (
-        14,
-        "7/4",
-        "7/8",
-    )
-    _, found = as_json(call, "all_reduce", "-n", 8, "--against", "binary_tree")
+    shown = [rows["ring"][key] for key in ("startups", "beta_share", "gamma_share")]
+    assert shown == [14, "7/4", "7/8"]
+    _, found = as_json(call, "all_reduce", "-n", 8, "--against", other.name, *startup)
     rows = {c["schedule"]: c for c in found["candidates"]}
-    assert rows["ring"]["faster"] == f"above {_size(wanted)}"
+    assert rows["ring"]["faster"] == f"above {units.size(wanted)}"
+
+
+def test_startups_are_those_of_messages_if_nothing_is_said(call):
+    _, found = as_json(call, "all_reduce", "-n", 8)
+    assert found == as_json(call, "all_reduce", "-n", 8, "--startup", "message")[1]
+    _, by_step = as_json(call, "all_reduce", "-n", 8, "--startup", "step")
+    startups = [{c["schedule"]: c["startups"] for c in f["candidates"]} for f in (found, by_step)]
+    assert [s["two_shot"] for s in startups] == [14, 2]
+    assert [s["ring"] for s in startups] == [14, 14]
 
 
 def test_envelope_names_the_fastest_at_any_size(call):
-    args = ("all_reduce", "-n", 8, "--startup", "message", "--preset", "ib")
+    args = ("all_reduce", "-n", 8, "--preset", "ib")
     _, found = as_json(call, *args)
     for segment in found["fastest"]:
         first = Fraction(segment["from_bytes"])
@@ -128,12 +138,8 @@ def test_envelope_names_the_fastest_at_any_size(call):
 def test_amounts_are_exact(call):
     _, found = as_json(call, "scan", "-n", 4, "--alpha", "2.5us", "--beta", "200Gb/s", "--gamma", "1e-11")
     assert (found["alpha"], found["beta"], found["gamma"]) == ("1/400000", "1/25000000000", "1/100000000000")
-    _, found = as_json(
-        call, "scan", "-n", 4, "--alpha", "0", "--beta", "40ps", "--gamma", "100GB/s", "--size", 1000
-    )
-    assert Fraction(found["candidates"][0]["time"]) == 1000 * (
-        2 * Fraction(4, 10**11) + 2 * Fraction(1, 10**11)
-    )
+    _, found = as_json(call, "scan", "-n", 4, "--alpha", "0", "--beta", "40ps", "--gamma", "100GB/s", "--size", 1000)
+    assert Fraction(found["candidates"][0]["time"]) == 1000 * (2 * Fraction(4, 10**11) + 2 * Fraction(1, 10**11))
     _, found = as_json(call, "scan", "-n", 4, "--preset", "shm", "--beta", "0")
     assert (found["alpha"], found["beta"]) == ("1/1000000", "0")
 
@@ -147,13 +153,11 @@ def test_more_ports_help_those_with_more_peers(call):
     assert (rows[1]["two_shot"]["beta_share"], rows[7]["two_shot"]["beta_share"]) == ("7/4", "1/4")
 
 
-def test_says_which_have_more_peers_than_ports(call):
-    assert (
-        "two_shot"
-        in call("all_reduce", "-n", 8)[1].split("more peers in a step than 1 port")[1].split("(--startup")[0]
-    )
-    assert "more peers" not in call("all_reduce", "-n", 8, "--ports", 7)[1]
-    assert "more peers" not in call("all_reduce", "-n", 8, "--startup", "message")[1]
+def test_by_step_says_which_have_more_peers_than_ports(call):
+    step = ("all_reduce", "-n", 8, "--startup", "step")
+    assert "two_shot" in call(*step)[1].split("more peers in a step than 1 port")[1].split("(--startup")[0]
+    assert "more peers" not in call(*step, "--ports", 7)[1]
+    assert "more peers" not in call("all_reduce", "-n", 8)[1]
 
 
 def test_tune_finds_better_parameters_or_none(call):
@@ -176,9 +180,7 @@ def test_a_parameter_that_is_given_is_not_tuned(call):
 
 def test_those_that_do_not_take_n_are_listed_with_the_reason(call):
     _, out, _ = call("reduce_scatter", "-n", 6)
-    assert re.search(
-        r"not compared\n +recursive_halving_reduce_scatter +this algorithm takes n a power of two", out
-    )
+    assert re.search(r"not compared\n +recursive_halving_reduce_scatter +this algorithm takes n a power of two", out)
     _, found = as_json(call, "send_recv", "-n", 4)
     assert [c["schedule"] for c in found["candidates"]] == ["send_recv"]
     assert {r["schedule"] for r in found["refused"]} == {"halo_1d", "halo_2d"}
@@ -247,14 +249,15 @@ def test_no_matplotlib_names_the_extra(call, monkeypatch, tmp_path):
 
 
 def test_plot_needs_no_display_and_is_only_imported_for_it():
-    source = Path(cli.__file__).with_name("compare.py").read_text("utf-8")
-    assert not re.search(r"^(import|from) matplotlib", source, re.MULTILINE)
-    assert "pyplot" not in source
+    for path in Path(cli.__file__).parent.glob("*.py"):
+        source = path.read_text("utf-8")
+        assert not re.search(r"^(import|from) matplotlib", source, re.MULTILINE)
+        assert "pyplot" not in source
 
 
 def test_plot_shows_every_algorithm_and_crossover(call, tmp_path):
     pytest.importorskip("matplotlib", reason="the plot needs the extra `plot`")
-    args = ("all_reduce", "-n", 8, "--startup", "message")
+    args = ("all_reduce", "-n", 8)
     paths = [tmp_path / "a.svg", tmp_path / "b.svg"]
     for path in paths:
         assert call(*args, "--plot", path)[0] == 0
@@ -265,7 +268,7 @@ def test_plot_shows_every_algorithm_and_crossover(call, tmp_path):
         assert c["schedule"] in drawn
     for segment in found["fastest"]:
         if segment["to_bytes"] is not None:
-            assert f"{_size(Fraction(segment['to_bytes']))}, " in drawn
+            assert f"{units.size(Fraction(segment['to_bytes']))}, " in drawn
 
 
 @pytest.mark.parametrize(
@@ -287,7 +290,7 @@ def test_plots_of_odd_cases(call, tmp_path, args):
 
 
 def test_sizes_and_times():
-    assert [_size(m) for m in (0, 1, 1023, 1024, 2**20 - 1, 2**20, 2**60)] == [
+    assert [units.size(m) for m in (0, 1, 1023, 1024, 2**20 - 1, 2**20, 2**60)] == [
         "0",
         "1",
         "1023",
@@ -296,7 +299,7 @@ def test_sizes_and_times():
         "1M",
         "1024P",
     ]
-    assert [_time(s) for s in (1e-9, 1e-3, 0.9999999, 100.0)] == ["0.001 us", "1 ms", "1 s", "100 s"]
+    assert [units.time(s) for s in (1e-9, 1e-3, 0.9999999, 100.0)] == ["0.001 us", "1 ms", "1 s", "100 s"]
 
 
 def test_a_ratio_is_never_rounded_to_the_bound():
@@ -320,4 +323,4 @@ def test_a_ratio_is_never_rounded_to_the_bound():
     ],
 )
 def test_where_one_is_faster(a, b, said):
-    assert _faster(Line(*map(Fraction, a)), Line(*map(Fraction, b))) == said
+    assert faster(Line(*map(Fraction, a)), Line(*map(Fraction, b))) == said

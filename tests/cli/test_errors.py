@@ -14,7 +14,7 @@ from algocc.cli import judge, source
 HERE = Path(__file__).parent
 
 UNUSABLE = {
-    "verify rnig -n 4": "unknown schedule 'rnig'; did you mean ring?. `algocc list` shows all; your own is "
+    "verify rnig -n 4": "unknown schedule 'rnig'; did you mean ring? `algocc list` shows all; your own is "
     "file.py:function, or a table in file.json or file.txt",
     "verify swing -n 3": "swing: n=3: this algorithm takes n even, or 1",
     "verify ring": "ring: on how many ranks? Give -n, as in -n 8",
@@ -77,7 +77,7 @@ def test_input_that_cannot_be_used(algocc: Callable[[str], Any], line: str) -> N
 
 
 CLICK = {
-    "verfy ring": "unknown command 'verfy'; did you mean verify?",
+    "verfy ring": "unknown command 'verfy'; did you mean verify",
     "verify": "verify: Missing argument 'SCHEDULE'.",
     "verify ring -n 4 --jsn": "verify: No such option",
     "verify broken.py:nothing -n 3": "broken.py:7) returned NoneType, wanted Steps or a Schedule: end the function with",

@@ -1,0 +1,738 @@
+"""Collectives among ranks that each call for themselves: threads, processes of one node, or MPI."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from algocc.catalog import build, load
+from algocc.collective import all_reduce, all_to_all_v
+from algocc.decorator import Algorithm
+from algocc.errors import RunError, UsageError
+from algocc.kernels import compiled
+from algocc.kernels import layout as at
+from algocc.kernels.operators import Element, Operator, element, operator
+from algocc.lowering import lower
+from algocc.program import Program, check
+from algocc.runtime.apart import lower_apart, replaces_in_place
+from algocc.runtime.arrays import check_output, overlap, view, where
+from algocc.runtime.choice import choose, parse, tuned
+from algocc.runtime.geometry import buffer_elements, check_count, shifts
+from algocc.runtime.join import meet
+from algocc.runtime.node import CLOSED, FAILED, GAVE_UP, OPEN, Node, thread_nodes
+from algocc.runtime.rank import Ready, Signature, State, digest, disagreement
+from algocc.runtime.report import describe
+from algocc.runtime.threads import check_reduction
+from algocc.steps import Steps
+from algocc.table import Schedule
+
+Array = NDArray[Any]
+
+APART_UP_TO = 16 << 10
+"""Bytes of the larger buffer up to which a call goes through scratch even if peers could reach the arrays: the copy costs
+less than to wait for the last rank."""
+
+MOST_PREPARED = 64
+"""Calls that stay prepared, the latest used."""
+
+GRACE = 0.25
+"""Seconds in which those who gave up say where they were."""
+
+
+class Communicator:
+    """One rank's end of a group that runs collectives together, in the same order on every rank.
+
+    Made by `Communicator.threads`, `Communicator.join` or `Communicator.mpi`, or by `algocc.runtime.spawn`. Close it, or
+    leave a `with`; an exception that leaves the `with` makes the others fail at once, naming this rank.
+
+    rank, size: this rank, and the number of ranks.
+
+    Arrays are anything with the buffer protocol or DLPack, of any shape; what is not contiguous is copied, and results are
+    copied back. Peers read and write arrays of `empty` directly; on threads, any array. All calls return when the arrays
+    may be used again. Two threads that call one communicator take turns; if ranks do so in different orders, that is a
+    disagreement.
+
+    checked: compare on every call what the ranks ask for, before anything moves; unchecked, what ranks that disagree
+        get is undefined.
+    timeout: seconds that a rank waits for another before the communicator fails.
+
+    >>> import threading
+    >>> def work(comm):
+    ...     x = np.full(3, comm.rank + 1.0)
+    ...     comm.all_reduce(x, out=x)
+    ...     results[comm.rank] = x
+    >>> results = {}
+    >>> comms = Communicator.threads(2)
+    >>> workers = [threading.Thread(target=work, args=(comm,)) for comm in comms]
+    >>> for worker in workers: worker.start()
+    >>> for worker in workers: worker.join()
+    >>> results[1]
+    array([3., 3., 3.])
+    >>> for comm in comms: comm.close()
+    """
+
+    def __init__(
+        self, node: Node, rank: int, size: int, *, timeout: float, checked: bool, kind: str, table: Any = None,
+        outside: Any = None,
+    ) -> None:  # fmt: skip
+        self.rank, self.size, self.kind = rank, size, kind
+        self.timeout, self.checked = timeout, checked
+        self._node = node
+        self._state = State(node, timeout)
+        self._table = tuned() if table is None else table
+        self._outside = outside
+        self._prepared: OrderedDict[Any, _Prepared] = OrderedDict()
+        self._retired: list[_Prepared] = []
+        self._memo: _Memo | None = None
+        self._refusal: str | None = None
+        self._lock = threading.Lock()
+        self._enter = compiled.rank_call()
+        self._end = weakref.finalize(self, _end, node, os.getpid())
+        _all.add(self)
+
+    # Making one
+
+    @classmethod
+    def threads(cls, n: int, *, timeout: float = 30.0, checked: bool = True) -> list[Communicator]:
+        """The communicators of n ranks in this process, one for each of n threads."""
+        check_size(n, timeout)
+        nodes = thread_nodes(n, os.getpid())
+        return [cls(nodes[r], r, n, timeout=timeout, checked=checked, kind="threads") for r in range(n)]
+
+    @classmethod
+    def join(
+        cls, name: str, rank: int, n: int, *, timeout: float = 30.0, checked: bool = True
+    ) -> Communicator:
+        """The communicator of the n processes of this machine that join under one name, each as another rank.
+
+        Raises RunError, naming the ranks, if some do not come within the timeout; UsageError if the name is taken.
+        """
+        check_size(n, timeout)
+        node, table = meet(name, rank, range(n), timeout=timeout, note=tuned() if rank == 0 else None)
+        return cls(node, rank, n, timeout=timeout, checked=checked, kind="processes", table=table)
+
+    @classmethod
+    def mpi(
+        cls, comm: Any = None, *, node: int | None = None, timeout: float = 30.0, checked: bool = True
+    ) -> Communicator:
+        """The communicator of the ranks of an mpi4py communicator: shared memory within a node, messages between.
+
+        comm: MPI.COMM_WORLD if not given.
+        node: the number of this rank's node, to pretend; ranks on one machine are a node if not given.
+
+        Raises UsageError if there is no mpi4py.
+        """
+        from algocc.runtime.messages import connect
+
+        check_size(1, timeout)
+        here, outside, table = connect(comm, node, timeout)
+        return cls(
+            here, outside.rank, outside.size, timeout=timeout, checked=checked, kind="mpi", table=table,
+            outside=outside if outside.nodes > 1 else None,
+        )  # fmt: skip
+
+    # Collectives
+
+    def all_reduce(self, x: Any, op: str = "sum", schedule: Any = "auto", out: Any = None) -> Any:
+        """The reduction of all ranks' `x`, in `out` or a new array; in place if `out` is `x`."""
+        memo = self._memo
+        if memo is not None and memo.fits("all_reduce", x, op, schedule, out):
+            return self._again(memo)
+        return self._do("all_reduce", x, out, op, schedule)
+
+    def reduce_scatter(self, x: Any, op: str = "sum", schedule: Any = "auto", out: Any = None) -> Any:
+        """Part `rank` of the reduction of all ranks' `x`, which is cut into `size` equal parts."""
+        memo = self._memo
+        if memo is not None and memo.fits("reduce_scatter", x, op, schedule, out):
+            return self._again(memo)
+        return self._do("reduce_scatter", x, out, op, schedule)
+
+    def all_gather(self, x: Any, schedule: Any = "auto", out: Any = None) -> Any:
+        """All ranks' `x` one after the other, in rank order."""
+        memo = self._memo
+        if memo is not None and memo.fits("all_gather", x, "sum", schedule, out):
+            return self._again(memo)
+        return self._do("all_gather", x, out, "sum", schedule)
+
+    def broadcast(self, x: Any, root: int = 0, schedule: Any = "auto", out: Any = None) -> Any:
+        """The root's `x` on every rank: in `x` itself, or in `out` if that is given; then `x` matters on the root only."""
+        memo = self._memo
+        if memo is not None and memo.fits("broadcast", x, "sum", schedule, out, root):
+            return self._again(memo)
+        return self._do("broadcast", x, out, "sum", schedule, root)
+
+    def reduce(
+        self, x: Any, op: str = "sum", root: int = 0, schedule: Any = "auto", out: Any = None
+    ) -> Any:
+        """The reduction of all ranks' `x` on the root, None elsewhere."""
+        return self._do("reduce", x, out, op, schedule, root)
+
+    def scatter(self, x: Any = None, root: int = 0, schedule: Any = "auto", out: Any = None) -> Any:
+        """Part `rank` of the root's `x`, which is cut into `size` equal parts. Ranks but the root must give `out`."""
+        return self._do("scatter", x, out, "sum", schedule, root)
+
+    def gather(self, x: Any, root: int = 0, schedule: Any = "auto", out: Any = None) -> Any:
+        """All ranks' `x` one after the other on the root, None elsewhere."""
+        return self._do("gather", x, out, "sum", schedule, root)
+
+    def all_to_all(self, x: Any, schedule: Any = "auto", out: Any = None) -> Any:
+        """Part `rank` of every rank's `x`, in rank order; `x` is cut into `size` equal parts."""
+        memo = self._memo
+        if memo is not None and memo.fits("all_to_all", x, "sum", schedule, out):
+            return self._again(memo)
+        return self._do("all_to_all", x, out, "sum", schedule)
+
+    def all_to_all_v(self, x: Any, counts: Any, schedule: Any = "auto", out: Any = None) -> Any:
+        """As `all_to_all`, with parts of any size: rank i has `counts[i][j]` elements for rank j.
+
+        counts: the whole matrix, or this rank's row of it, which costs an exchange of the rows.
+        """
+        counts = np.asarray(counts, np.int64)
+        if counts.ndim == 1:
+            counts = self.all_gather(np.ascontiguousarray(counts)).reshape(self.size, -1)
+        if counts.shape != (self.size, self.size) or (counts < 0).any():
+            raise UsageError(
+                f"all_to_all_v: counts of shape {counts.shape}, wanted {self.size} rows of {self.size} numbers of 0 or more"
+            )
+        c = all_to_all_v(self.size, counts=counts.tolist())
+        if schedule == "auto":
+            s = Steps(c, name="direct_all_to_all_v")
+            i, j = np.nonzero(counts * (1 - np.eye(self.size, dtype=np.int64)))
+            if len(i):
+                with s.step():
+                    s.copy(src=i, dst=j, chunk=j, to=i)
+            schedule = s.build()
+        else:
+            schedule = build(schedule, self.size, counts=counts.tolist())
+        return self._do("all_to_all_v", x, out, "sum", schedule, unit=1)
+
+    def scan(
+        self, x: Any, op: str = "sum", schedule: Any = "auto", out: Any = None, exclusive: bool = False
+    ) -> Any:
+        """The reduction of the `x` of ranks 0 to this one; exclusive, to the one before, and None on rank 0."""
+        return self._do("exscan" if exclusive else "scan", x, out, op, schedule)
+
+    def barrier(self) -> None:
+        """Return when all ranks have called it."""
+        memo = self._memo
+        if memo is not None and memo.name == "barrier":
+            self._again(memo)
+            return
+        with self._lock:
+            self._check_open()
+            s, key = self._schedule(Steps(all_reduce(self.size), name="gate"))
+            ready = self._prepare("barrier", s, 0, element("uint8"), operator("sum"), False, 0, key)
+            self._point(ready, True, 0, 0)
+            self._enter_call(ready)
+            self._memo = _Memo("barrier", None, None, "sum", "auto", 0, ready, self._side(ready, True), None)
+
+    def run(self, schedule: Any, x: Any = None, op: str = "sum", out: Any = None) -> Any:
+        """Run a schedule of any collective: a name, an algorithm, or a Schedule for `size` ranks."""
+        s = self._schedule(schedule)[0]
+        return self._do(s.collective.name, x, out, op, s)
+
+    def empty(self, shape: Any, dtype: Any = "float32") -> Array:
+        """A new array that peers read and write without a copy; what it holds is anyone's guess."""
+        self._check_open()
+        kind = element(dtype)
+        shape = (shape,) if isinstance(shape, int | np.integer) else tuple(shape)
+        size = int(np.prod(shape, dtype=np.int64))
+        if size < 0 or any(k < 0 for k in shape):
+            raise UsageError(f"empty: shape {shape}: wanted 0 or more in each dimension")
+        memory = self._node.allocate(size * kind.size, f"array of shape {shape} and dtype {kind.name}")
+        return memory[: size * kind.size].view(kind.numpy).reshape(shape)
+
+    # Ending one
+
+    def abort(self, reason: str) -> None:
+        """Make every other rank fail at once, naming this rank and the reason, and this communicator unusable."""
+        if self._end.alive:
+            self._node.leave(FAILED, reason)
+            self._refusal = self._refusal or f"it was aborted: {reason}"
+            if self._outside is not None:
+                self._outside.abort(reason)
+
+    def close(self) -> None:
+        """Let go of everything, after the call under way; a second time does nothing. Arrays of `empty` live on."""
+        with self._lock:
+            if not self._end.alive:
+                return
+            for prepared in (*self._prepared.values(), *self._retired):
+                self._node.keep(prepared)
+            self._prepared.clear()
+            self._retired.clear()
+            self._memo = None
+            self._refusal = self._refusal or "it is closed; make a new one"
+            self._end()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None and self._refusal is None:
+            self.abort(f"{type(error).__name__}: {error}")
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if not self._end.alive else "failed" if self._refusal else "open"
+        return f"<Communicator rank {self.rank} of {self.size}: {self.kind}, {state}>"
+
+    # A call
+
+    def _check_open(self) -> None:
+        if self._refusal is not None:
+            fault = UsageError if self._refusal.startswith("it ") else RunError
+            raise fault(f"{self!r}: {self._refusal}")
+
+    def _again(self, memo: _Memo) -> Any:
+        """The very call before, once more."""
+        with self._lock:
+            if self._refusal is not None:
+                self._check_open()
+            result = memo.result
+            if memo.fresh is not None:
+                result = np.empty(*memo.fresh)
+                memo.side.bases[self.rank, 1] = where(result)
+            if self._outside is not None:
+                self._outside.call(self, memo.ready, memo.side)
+                return result
+            status = self._enter(memo.side.start)
+            if status != at.FINE:
+                self._trouble(memo.ready, memo.side, status)
+            if self._retired:
+                self._retired.clear()
+            return result
+
+    def _do(
+        self, name: str, x: Any, out: Any, op: str, schedule: Any, root: int = 0, unit: int | None = None
+    ) -> Any:
+        """Look at the arrays, prepare the call or find it prepared, run it."""
+        with self._lock:
+            self._check_open()
+            return self._locked(name, x, out, op, schedule, root, unit)
+
+    def _locked(
+        self, name: str, x: Any, out: Any, op: str, schedule: Any, root: int, unit: int | None
+    ) -> Any:  # fmt: skip
+        n, rank = self.size, self.rank
+        given, target = x, out
+        if name == "broadcast" and out is None:
+            target = x
+        has_input = x is not None and not (name in ("broadcast", "scatter") and rank != root)
+        a = view(x, f"{name}: x of rank {rank}") if has_input else None
+        b = view(target, f"{name}: out of rank {rank}") if target is not None else None
+        model = a if a is not None else b
+        if model is None:
+            raise UsageError(f"{name}: rank {rank} gives neither x nor out, so that the size can't be known")
+        if name in ROOTED and not (isinstance(root, int | np.integer) and 0 <= root < n):
+            raise UsageError(f"{name}: root={root}: with {n} ranks it is one of 0..{n - 1}")
+        e, o = element(model.dtype), operator(op)
+        count = self._count(name, model, a is None, schedule, unit)
+        s, key = self._resolve(name, schedule, count * e.size, int(root))
+        c = s.collective
+        if c.reduces:
+            check_reduction(c, o, e)
+        ins, outs = (sizes[rank] for sizes in buffer_elements(c, count))
+        if a is not None and a.size != ins:
+            raise UsageError(f"{name}: x of rank {rank} has {a.size} elements, wanted {ins}")
+        if a is None and ins:
+            raise UsageError(f"{name}: rank {rank} has to give x, of {ins} elements")
+
+        result: Any = None
+        fresh = None
+        if c.outputs[rank] or b is not None:
+            if b is None:
+                fresh = (self._shape(name, model, outs), e.numpy)
+                b = np.empty(*fresh)
+                result = b
+            else:
+                check_output(b, f"{name}: out of rank {rank}", e.numpy, outs)
+                result = target
+        source, back = a, b
+        if a is not None and not a.flags.c_contiguous:
+            source = np.ascontiguousarray(a)
+        if b is not None and not b.flags.c_contiguous:
+            back = source if b is a or target is x else np.empty(b.shape, b.dtype)
+        in_place = out is None if name == "broadcast" else self._in_place(name, c, count, e, source, back)
+        if name in ROOTED and source is not None and back is not None and not in_place:
+            if overlap(where(source), source.nbytes, where(back), back.nbytes):
+                source = source.copy()
+
+        ready = self._prepare(name, s, count, e, o, in_place, int(root), key)
+        first = where(source) if source is not None and source.size else 0
+        last = where(back) if back is not None and back.size else 0
+        if source is None and in_place:
+            first = last
+        apart = self._apart(ready, first, ins * e.size, last, outs * e.size)
+        side = self._point(ready, apart, first, last)
+        self._enter_call(ready, side)
+        if back is not None and b is not None and back is not b:
+            b[...] = back.reshape(b.shape)
+        plain = (source is a or a is None) and back is b and isinstance(given, np.ndarray)
+        self._memo = None
+        if plain and (fresh is None or side.apart):
+            self._memo = _Memo(name, given, out, op, schedule, int(root), ready, side, fresh)
+        return result
+
+    def _count(self, name: str, model: Array, from_output: bool, schedule: Any, unit: int | None) -> int:
+        """Elements of a unit block, from the one array there is."""
+        if unit is not None:
+            return unit
+        per = self.size if name in ("reduce_scatter", "all_to_all") or (name == "scatter" and not from_output) else 1
+        if isinstance(schedule, Schedule):
+            c = schedule.collective
+            units = buffer_elements(c, 1)[1 if from_output else 0][self.rank]
+            per = max(units, 1)
+        if model.size % per:
+            raise UsageError(
+                f"{name}: {'out' if from_output else 'x'} of rank {self.rank} has {model.size} elements, "
+                f"not a multiple of its {per} parts: {model.size % per} left over"
+            )
+        return model.size // per
+
+    def _shape(self, name: str, model: Array, elements: int) -> tuple[int, ...]:
+        """The shape of a new output."""
+        shape, n = model.shape, self.size
+        if model.size == elements and name not in ("all_gather", "gather"):
+            return shape
+        if name in ("all_gather", "gather"):
+            return (n, *shape)
+        if shape and shape[0] == n:
+            return shape[1:]
+        if shape and shape[0] % n == 0 and model.size == n * elements:
+            return (shape[0] // n, *shape[1:])
+        return (elements,)
+
+    def _in_place(
+        self, name: str, c: Any, count: int, e: Element, source: Array | None, back: Array | None
+    ) -> bool:
+        """Whether input and output share memory as the collective says; they may not in another way."""
+        if source is None or back is None or name in ROOTED:
+            return False
+        a, b = where(source), where(back)
+        if not overlap(a, source.nbytes, b, back.nbytes):
+            return False
+        shift = shifts(c, count)[self.rank] if len(c.alias) else None
+        if shift is None or a != b + shift * e.size:
+            wanted = "they may not" if shift is None else f"in place, x starts at element {shift} of out"
+            raise UsageError(f"{name}: rank {self.rank}: x and out share memory; {wanted}")
+        return True
+
+    def _apart(self, ready: _Prepared, first: int, ins: int, last: int, outs: int) -> bool:
+        """Whether the call has to go through scratch."""
+        if self._outside is not None or ready.size <= APART_UP_TO:
+            return True
+        node = self._node
+        return not ((not ins or node.holds(first, ins)) and (not outs or node.holds(last, outs)))
+
+    def _schedule(self, schedule: Any, **params: Any) -> tuple[Schedule, str]:
+        """The Schedule that is meant, for as many ranks, and its digest."""
+        if isinstance(schedule, Steps):
+            schedule = schedule.build()
+        if isinstance(schedule, Schedule):
+            if schedule.n != self.size:
+                raise UsageError(f"schedule {schedule.name} is for {schedule.n} ranks, this communicator has {self.size}")
+            return schedule, _digest_of(schedule)
+        if not isinstance(schedule, str | Algorithm):
+            raise UsageError(f"schedule={schedule!r}: wanted a name, an algorithm or a Schedule")
+        return _built(schedule, self.size, tuple(sorted(params.items())))
+
+    def _resolve(self, name: str, schedule: Any, size: int, root: int) -> tuple[Schedule, str]:
+        """The schedule of a call and its digest; it must do what the call asks for."""
+        params: dict[str, Any] = {}
+        if isinstance(schedule, str) and schedule == "auto":
+            group = self._outside.group if self._outside is not None else 0
+            per = self.size if name in ("all_gather", "gather", "reduce_scatter", "scatter", "all_to_all") else 1
+            choice = choose(name, size * per, self.size, self._table, group)
+            schedule, params = parse(choice, self.size, group)
+        if name in ROOTED and not isinstance(schedule, Schedule):
+            params["root"] = root
+        s, key = self._schedule(schedule, **params)
+        c = s.collective
+        if c.name != name or (name in ROOTED and c.params.get("root", 0) != root):
+            found = f"{c.name} root={c.params['root']}" if name in ROOTED and "root" in c.params else c.name
+            raise UsageError(f"{name}: schedule {s.name} does {found}")
+        return s, key
+
+    def _prepare(
+        self, name: str, s: Schedule, count: int, e: Element, o: Operator, in_place: bool, root: int, key: str,
+    ) -> _Prepared:  # fmt: skip
+        op = o.name if s.collective.reduces else "none"
+        wanted = (name, key, count, e.name, op, in_place, root)
+        ready = self._prepared.get(wanted)
+        if ready is not None:
+            self._prepared.move_to_end(wanted)
+            return ready
+        check_count(s.collective, count)
+        facts = (
+            ("collective", name), ("count", str(count)), ("dtype", e.name), ("op", op), ("root", str(root)),
+            ("in place", "yes" if in_place else "no"), ("schedule", s.name), ("program", key),
+        )  # fmt: skip
+        size = s.collective.vector * count * e.size
+        ready = _Prepared(name, s, key, count, e, o, in_place, size, Signature(facts), {})
+        self._prepared[wanted] = ready
+        if len(self._prepared) > MOST_PREPARED:
+            self._retired.append(self._prepared.popitem(last=False)[1])
+        return ready
+
+    def _side(self, ready: _Prepared, apart: bool) -> Ready:
+        side = ready.sides.get(apart)
+        if side is None:
+            nodes = tuple(self._outside.node_of) if self._outside is not None else None
+            program = _program(ready.schedule, ready.key, ready.in_place, apart, nodes)
+            side = ready.sides[apart] = Ready(
+                program, self._state, self.rank, count=ready.count, e=ready.element, op=ready.operator,
+                signature=ready.signature, apart=apart, checked=self.checked, outside=nodes or (),
+            )  # fmt: skip
+            if self._outside is not None:
+                self._outside.prepare(side, ready.element)
+        return side
+
+    def _point(self, ready: _Prepared, apart: bool, first: int, last: int) -> Ready:
+        side = self._side(ready, apart)
+        side.point(first, last)
+        return side
+
+    def _enter_call(self, ready: _Prepared, side: Ready | None = None) -> None:
+        """Run a prepared call; its arrays have been pointed at."""
+        side = side or self._side(ready, True)
+        if self._outside is not None:
+            self._outside.call(self, ready, side)
+        else:
+            status = self._enter(side.start)
+            if status != at.FINE:
+                self._trouble(ready, side, status)
+        self._retired.clear()
+
+    # What can go wrong
+
+    def _trouble(self, ready: _Prepared, side: Ready, status: int) -> None:
+        if status == at.OTHER_PROGRAM:  # the arrays of some rank can't be reached: all go through scratch
+            other = self._point(ready, True, int(side.bases[self.rank, 0]), int(side.bases[self.rank, 1]))
+            again = self._enter(other.start)
+            if again != at.FINE:
+                self._trouble(ready, other, again)
+            return
+        call = self._state.call
+        if status == at.DISAGREES:
+            import json
+
+            node = self._node
+            found = [(node.ranks[m], json.loads(node.shown(m, call))) for m in range(node.members)]
+            raise UsageError(disagreement(found, call))
+        reason = self._reason(ready, side, status, call)
+        self._refusal = f"an earlier call failed, make a new one; that was: {reason}"
+        self._node.leave(GAVE_UP, reason)
+        raise RunError(reason)
+
+    def _reason(self, ready: _Prepared, side: Ready, status: int, call: int) -> str:
+        """Who is to blame for a call that did not end."""
+        node = self._node
+        what = f"call {call} ({ready.name}, {ready.count} {ready.element.name}, schedule {ready.schedule.name})"
+        node.abort()
+        report = node.reports[node.member]
+        report[: at.ADDRESSES] = side.report
+        report[at.STATUS] = status
+        waiting = status in (at.NOT_ENTERED, at.NOT_LEFT)
+        reached = node.records[:, call & 1, 0] if status == at.NOT_ENTERED else node.done
+        late = [m for m in range(node.members) if (int(reached[m]) - call) % 2**64 >= 2**63] if waiting else []
+        end = time.monotonic() + GRACE
+        while time.monotonic() < end:
+            lost = [m for m in range(node.members) if node.state[m] not in (OPEN, GAVE_UP)]
+            if lost or all(node.reports[m, at.STATUS] for m in range(node.members)):
+                break
+            time.sleep(0.002)
+        gone = [m for m in range(node.members) if node.state[m] not in (OPEN, GAVE_UP, CLOSED)]
+        gone = gone or [m for m in late if node.state[m] == CLOSED]
+        if gone:
+            return f"{what}: " + "; ".join(str(node.lost(m)) for m in gone)
+        if late:
+            stuck = [node.ranks[m] for m in late if not node.reports[m, at.STATUS]] or [node.ranks[m] for m in late]
+            verb = "did not come" if status == at.NOT_ENTERED else "did not finish"
+            others = [m for m in late if node.state[m] == GAVE_UP]
+            why = f"; rank {node.ranks[others[0]]} gave up before: {node.text(others[0])}" if others else ""
+            return f"{what}: rank{'s' * (len(stuck) > 1)} {', '.join(map(str, stuck))} {verb} within {self.timeout:g} s{why}"
+        reports = np.zeros((side.program.lanes, at.ADDRESSES), np.int64)
+        for m in range(node.members):
+            if node.reports[m, at.STATUS] in (at.TIMED_OUT, at.GAVE_UP):
+                reports[node.ranks[m]] = node.reports[m, : at.ADDRESSES]
+        if not (reports[:, at.STATUS] == at.TIMED_OUT).any():
+            reports[self.rank, at.STATUS] = at.TIMED_OUT
+        return f"{what}: {describe(side.program, reports, self.timeout)}"
+
+    def _set_timeout(self, timeout: float) -> None:
+        """Wait so long in calls that are yet to be prepared."""
+        self.timeout = self._state.timeout = timeout
+
+    def _resume_at(self, call: int) -> None:
+        """Go on as if so many calls had been made, to test what years of running come to."""
+        self._state.words[at.CALL] = (call + 2**63) % 2**64 - 2**63
+        self._node.records[self._node.member, :, 0] = [call % 2**64, (call - 1) % 2**64][:: 1 if call % 2 == 0 else -1]
+        self._node.done[self._node.member] = call % 2**64
+
+
+ROOTED = ("broadcast", "reduce", "scatter", "gather")
+
+
+@dataclass(eq=False)
+class _Prepared:
+    """A call of one shape, and the programs for it, by whether peers touch only scratch."""
+
+    name: str
+    schedule: Schedule
+    key: str
+    count: int
+    element: Element
+    operator: Operator
+    in_place: bool
+    size: int
+    signature: Signature
+    sides: dict[bool, Ready]
+
+
+class _Memo:
+    """The call before, to be found again by the very same arguments."""
+
+    def __init__(
+        self, name: str, x: Any, out: Any, op: str, schedule: Any, root: int, ready: _Prepared, side: Ready, fresh: Any
+    ) -> None:  # fmt: skip
+        self.name, self.op, self.schedule, self.root = name, op, schedule, root
+        self.ready, self.side, self.fresh = ready, side, fresh
+        self._x = _nothing if x is None else weakref.ref(x)
+        self._out = _nothing if out is None else weakref.ref(out) if isinstance(out, np.ndarray) else _never
+        self._size = x.size if x is not None else 0
+        self._dtype = x.dtype if x is not None else None
+        self._strides = x.strides if x is not None else None
+
+    @property
+    def result(self) -> Any:
+        """The output, if it was given."""
+        out = self._out()
+        return out if out is not None or self.name != "broadcast" else self._x()
+
+    def fits(self, name: str, x: Any, op: Any, schedule: Any, out: Any, root: int = 0) -> bool:
+        """Whether a call is the same as this one, arrays and all."""
+        return (
+            self._x() is x
+            and self._out() is out
+            and self.name == name
+            and self.op == op
+            and (self.schedule is schedule or (isinstance(schedule, str) and self.schedule == schedule))
+            and self.root == root
+            and x is not None
+            and x.size == self._size
+            and x.dtype is self._dtype
+            and x.strides == self._strides
+        )
+
+
+def _nothing() -> None:
+    return None
+
+
+def _never() -> object:
+    return _never
+
+
+def check_size(n: int, timeout: float) -> None:
+    """Raise UsageError for a number of ranks or seconds that can't be."""
+    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
+        raise UsageError(f"n={n!r}: wanted 1 rank or more")
+    if not 0 < timeout < 1e9:
+        raise UsageError(f"timeout={timeout}: wanted a number of seconds above 0")
+
+
+def _end(node: Node, process: int) -> None:
+    """The end of a communicator in the process that made it."""
+    if os.getpid() == process:
+        node.leave(CLOSED)
+        node.close()
+
+
+_all: weakref.WeakSet[Communicator] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    for comm in list(_all):
+        comm._refusal = "it was made in another process; make a new one here"
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
+
+
+# What the ranks of one process have in common
+
+_guard = threading.RLock()
+_programs: OrderedDict[Any, Program] = OrderedDict()
+_schedules: OrderedDict[Any, tuple[Schedule, str]] = OrderedDict()
+_digests: dict[int, tuple[weakref.ref[Schedule], str]] = {}
+MOST_KEPT = 256
+
+
+def _kept(store: OrderedDict[Any, Any], key: Any, make: Callable[[], Any]) -> Any:
+    with _guard:
+        if key in store:
+            store.move_to_end(key)
+            return store[key]
+        value = store[key] = make()
+        if len(store) > MOST_KEPT:
+            store.popitem(last=False)
+        return value
+
+
+def _digest_of(s: Schedule) -> str:
+    with _guard:
+        known = _digests.get(id(s))
+        if known is None or known[0]() is not s:
+            if len(_digests) > MOST_KEPT:
+                _digests.clear()
+            known = _digests[id(s)] = weakref.ref(s), digest(s)
+        return known[1]
+
+
+def _built(schedule: str | Algorithm, n: int, params: tuple[tuple[str, Any], ...]) -> tuple[Schedule, str]:
+    def make() -> tuple[Schedule, str]:
+        algorithm = load(schedule) if isinstance(schedule, str) else schedule
+        given = dict(params)
+        if "root" in given and "root" not in algorithm.parameters:
+            given.pop("root")
+        s = build(algorithm, n, **given)
+        return s, _digest_of(s)
+
+    made: tuple[Schedule, str] = _kept(_schedules, (schedule, n, params), make)
+    return made
+
+
+def _program(
+    s: Schedule, key: str, in_place: bool, apart: bool, nodes: Sequence[int] | None
+) -> Program:
+    def make() -> Program:
+        if not apart:
+            p = lower(s, in_place=in_place)
+        else:
+            p = lower_apart(s, nodes=nodes)
+            if in_place and not replaces_in_place(p):
+                p = lower_apart(s, in_place=True, nodes=nodes)
+        check(p)
+        return p
+
+    with contextlib.suppress(TypeError):
+        made: Program = _kept(_programs, (key, s.name, in_place, apart, nodes), make)
+        return made
+    return make()
+
+

@@ -1,0 +1,205 @@
+"""A Program made ready for one rank that runs its own lane, between the gate and the last leaver."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from algocc.collective import Buffer, to_json
+from algocc.kernels import compiled, cpu
+from algocc.kernels import layout as at
+from algocc.kernels.operators import Element, Operator
+from algocc.program import Program
+from algocc.runtime.memory import address, aligned
+from algocc.runtime.node import Node
+from algocc.runtime.plan import Plan, plan
+from algocc.runtime.team import POLLS, POLLS_IF_CROWDED, processors
+from algocc.table import Schedule
+
+Ints = NDArray[np.int64]
+
+APART_BYTES = 512 << 10
+"""Scratch of a rank that its programs keep within, where tiles can be so small: it stays in the rank's own cache."""
+
+SMALLEST_TILE = 16 << 10
+TILE_BYTES = 256 << 10
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What all ranks must agree on in a call; `facts` in the order in which a disagreement is told."""
+
+    facts: tuple[tuple[str, str], ...]
+
+    @property
+    def number(self) -> int:
+        """A number for it with its lowest bit free, signed, in 64 bits."""
+        digest = hashlib.blake2b(json.dumps(self.facts).encode(), digest_size=8).digest()
+        return int.from_bytes(digest, "little", signed=True) & ~1
+
+    @property
+    def text(self) -> bytes:
+        """As the others read it: a word with the length, then JSON."""
+        raw = json.dumps(self.facts).encode()
+        return len(raw).to_bytes(8, "little") + raw
+
+
+def digest(s: Schedule) -> str:
+    """A hash of all that a schedule does."""
+    h = hashlib.blake2b(digest_size=8)
+    h.update(json.dumps([to_json(s.collective), s.scratch], default=int).encode())
+    for column, values in s.columns.items():
+        if column != "origin":
+            h.update(np.ascontiguousarray(values).tobytes())
+    return h.hexdigest()
+
+
+def disagreement(found: Sequence[tuple[int, Any]], call: int) -> str:
+    """What ranks disagree on: every fact that differs as rank: value, and the first rank that is not with the most.
+
+    found: (rank, facts) of each.
+    """
+    columns: dict[str, dict[int, str]] = {}
+    for rank, facts in found:
+        for name, value in facts:
+            columns.setdefault(name, {})[rank] = value
+    ranks = [rank for rank, _ in found]
+    differing, first = [], len(ranks)
+    for name, values in columns.items():
+        seen = [values.get(rank, "none") for rank in ranks]
+        if len(set(seen)) == 1:
+            continue
+        differing.append(f"{name} {', '.join(f'{rank}:{v}' for rank, v in zip(ranks, seen, strict=True))}")
+        most = max(seen, key=lambda v: (seen.count(v), -seen.index(v)))
+        first = min(first, next(i for i, v in enumerate(seen) if v != most))
+    what = "; ".join(differing) or "nothing that has a name"
+    return f"call {call}: the ranks do not agree on {what}. First to differ: rank {ranks[min(first, len(ranks) - 1)]}"
+
+
+def tile_bytes(program: Program, *, apart: bool) -> int:
+    """Bytes of a chunk that one iteration handles."""
+    if not apart:
+        return TILE_BYTES
+    return min(TILE_BYTES, max(SMALLEST_TILE, APART_BYTES // max(1, program.scratch)))
+
+
+def prelude(p: Program, lane: int, nodes: Sequence[int]) -> int:
+    """Moves at the start of a lane that read its own input only, write its own scratch only, and wait for nothing of
+    their own iteration."""
+    rank = int(p.lane_rank[lane])
+    found = 0
+    for m in range(p.lane_start[lane], p.lane_start[lane + 1]):
+        src, dst = slice(p.src_start[m], p.src_start[m + 1]), slice(p.dst_start[m], p.dst_start[m + 1])
+        own = (p.src_rank[src] == rank).all() and (p.dst_rank[dst] == rank).all()
+        if not own or (p.src_buffer[src] != Buffer.INPUT).any() or (p.dst_buffer[dst] != Buffer.SCRATCH).any():
+            break
+        if (p.wait_lag[p.wait_start[m] : p.wait_start[m + 1]] == 0).any():
+            break
+        found += 1
+    return found
+
+
+def touching(p: Program, rank: int) -> list[int]:
+    """The other ranks whose lanes read or write this rank's input or output."""
+    found: set[int] = set()
+    for side in ("src", "dst"):
+        lane = np.repeat(p.lane_rank[p.move_lane], np.diff(getattr(p, f"{side}_start")))
+        theirs = (getattr(p, f"{side}_rank") == rank) & (getattr(p, f"{side}_buffer") != Buffer.SCRATCH)
+        found.update(lane[theirs & (lane != rank)].tolist())
+    return sorted(found)
+
+
+class State:
+    """The words of `kernels.layout` that all calls of a rank share, and the memory its kernels use."""
+
+    def __init__(self, node: Node, timeout: float) -> None:
+        self.node = node
+        self.words = aligned(8 * at.STATE_WORDS).view(np.int64)
+        self.ranks = np.array(node.ranks, np.int64)
+        self.timeout = timeout
+
+    @property
+    def call(self) -> int:
+        """The number of the call under way, or of the last."""
+        return int(self.words[at.CALL]) % 2**64
+
+
+class Ready:
+    """A Program ready for one rank: its tables, and the block from which the kernels start.
+
+    apart: peers touch only scratch, so that any memory will do for input and output.
+    bases: addresses of input, output and scratch of each rank, those of this rank's arrays set by the caller.
+    """
+
+    def __init__(
+        self, program: Program, state: State, rank: int, *, count: int, e: Element, op: Operator, signature: Signature,
+        apart: bool, checked: bool, tile: int | None = None, outside: Sequence[int] = (),
+    ) -> None:  # fmt: skip
+        node = state.node
+        self.program, self.rank, self.apart = program, rank, apart
+        self.plan: Plan = plan(
+            program, count=count, element=e, tile_bytes=tile or tile_bytes(program, apart=apart)
+        )
+        ready, n = self.plan, program.n
+        local = -(-(8 * (at.ADDRESSES + ready.most_operands)) // at.LINE) * at.LINE + cpu.WINDOW
+        self._local = aligned(local)
+        self.report = self._local.view(np.int64)[: at.ADDRESSES]
+        self.bases = aligned(8 * 3 * n).view(np.int64).reshape(n, 3)
+        self.text = signature.text
+        scratch = -(-ready.scratch * e.size // at.LINE) * at.LINE
+        counters = len(program.counter_total) * at.LINE if node.member == 0 else 0
+        text = -(-len(self.text) // at.LINE) * at.LINE
+        self._memory = node.allocate(counters + text + scratch, f"scratch of {program.name}")
+        self._memory[: counters + text] = 0
+        self._memory[counters : counters + len(self.text)] = np.frombuffer(self.text, np.uint8)
+        start = address(self._memory)
+        self.counters = self._memory[:counters].view(np.uint64).reshape(-1, at.LINE // 8)
+        self.bases[rank, 2] = start + counters + text
+        self.scratch = self._memory[counters + text :]
+        self._base = int(node.maps[node.member])
+        member_of = {r: m for m, r in enumerate(node.ranks)}
+        leavers = [] if apart else [member_of[r] for r in touching(program, rank)]
+        self._leavers = np.array([*leavers, 0], np.int64)
+        self._tables = (
+            program.lane_start.astype(np.int64), ready.moves, ready.parts, ready.operands, ready.waits, ready.signals
+        )  # fmt: skip
+        self.block = block = aligned(8 * at.BLOCK_WORDS).view(np.int64)
+        self.record = aligned(8 * at.RECORD_WORDS).view(np.int64)
+        self.record[0] = signature.number | int(apart)
+        self.record[at.SCRATCH_AT - 1] = self.bases[rank, 2] - self._base
+        self.record[at.COUNTERS_AT - 1] = start - self._base
+        self.record[at.TEXT_AT - 1] = start + counters - self._base
+        places = (at.LANE_START, at.MOVES, at.PARTS, at.OPERANDS, at.WAITS, at.SIGNALS)
+        for place, table in zip(places, self._tables, strict=True):
+            block[place] = address(table)
+        block[at.TILE], block[at.SIZE], block[at.RANKS] = ready.tile, e.size, n
+        block[at.REDUCTION] = compiled.reduction_address(op, e) if ready.reduces else 0
+        block[at.LANE] = compiled.lane_address()
+        block[at.BASES] = address(self.bases)
+        block[at.LOCAL], block[at.LOCAL_SIZE] = address(self._local) - rank * local, local
+        block[at.TIMEOUT] = int(state.timeout * 1e9)
+        block[at.POLLS] = POLLS if node.members <= processors() else POLLS_IF_CROWDED
+        block[at.LINES], block[at.GATE] = node.lines_address, node.gate_address
+        block[at.LANES], block[at.ABSENT], block[at.INDEX] = program.lanes, -1, rank
+        block[at.MEMBER], block[at.MEMBERS] = node.member, node.members
+        block[at.STATE], block[at.MAPS] = address(state.words), address(node.maps)
+        block[at.GLOBALS], block[at.RECORD] = address(state.ranks), address(self.record)
+        block[at.CHECKED], block[at.TILES] = int(checked), ready.iterations if program.lanes else 0
+        block[at.PRELUDE] = prelude(program, rank, node.ranks) if apart and ready.iterations and not outside else 0
+        block[at.LEAVERS], block[at.LEAVER_COUNT] = address(self._leavers), len(leavers)
+        self.start = address(block)
+
+    def point(self, source: int, target: int) -> None:
+        """Take input and output from these addresses in the next calls."""
+        self.bases[self.rank, 0], self.bases[self.rank, 1] = source, target
+        if not self.apart:
+            self.record[at.INPUT_AT - 1] = source - self._base
+            self.record[at.OUTPUT_AT - 1] = target - self._base
+
+
