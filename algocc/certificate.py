@@ -8,6 +8,7 @@ numbers of the bounds are those of `algocc.bounds`; the checker derives them aga
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from fractions import Fraction
 from itertools import groupby, pairwise
@@ -27,6 +28,7 @@ MOST_CONTRIBUTIONS = 1 << 20
 """Contributions in all values of the longest invariant that a certificate spells out."""
 
 Place = tuple[int, int, int]
+Content = tuple[int, ...]
 
 
 def certify(s: Schedule, *, in_place: bool = False) -> dict[str, Any]:
@@ -177,32 +179,6 @@ def _rounds(which: str, rank: int, ranks: int, b: Bound) -> dict[str, Any]:
     return {"theorem": f"Rounds.{which}_rounds", "instance": {"rank": rank, "ranks": ranks, "ports": b.ports}}
 
 
-class _Values:
-    """The distinct multisets that places come to hold, numbered in the order in which they are met."""
-
-    def __init__(self) -> None:
-        self.contents: list[tuple[int, ...]] = []
-        self.rows: list[list[int | None]] = []
-        self.total = 0
-        self._number: dict[tuple[int, ...], int] = {}
-
-    def add(self, base: int | None, more: tuple[int, ...]) -> int:
-        """The number of an earlier value, or of nothing, with more contributions."""
-        content = tuple(sorted((*(() if base is None else self.contents[base]), *more)))
-        if content not in self._number:
-            self._number[content] = len(self.rows)
-            self.contents.append(content)
-            self.rows.append([base, *more])
-            self.total += len(content)
-        return self._number[content]
-
-    def join(self, a: int, b: int) -> int:
-        """The number of two values together: the larger, with the smaller spelled out."""
-        if len(self.contents[a]) < len(self.contents[b]):
-            a, b = b, a
-        return self.add(a, self.contents[b])
-
-
 def _invariant(s: Schedule, *, in_place: bool = False, most: int = MOST_CONTRIBUTIONS) -> dict[str, Any] | None:
     """What each place that a step writes holds after it, for a matched schedule.
 
@@ -211,30 +187,39 @@ def _invariant(s: Schedule, *, in_place: bool = False, most: int = MOST_CONTRIBU
     None if the values have more than `most` contributions together, or something is read that was never written.
     """
     c = s.collective
-    values, same, held = _Values(), dict[Place, Place](), dict[Place, int]()
+    same, held = dict[Place, Place](), dict[Place, Content]()
     for rank, i, o in c.alias.tolist() if in_place else ():
         same |= {(rank, 0, i * c.chunks + j): (rank, 1, o * c.chunks + j) for j in range(c.chunks)}
     for rank, first in enumerate((c.input_start[:-1] * c.chunks).tolist()):
         for chunk in range(c.size(Buffer.INPUT, rank)):
             place = (rank, 0, chunk)
-            held[same.get(place, place)] = values.add(None, (first + chunk,))
+            held[same.get(place, place)] = (first + chunk,)
+    values, number, total = list[list[int | None]](), dict[Content, int](), 0
     steps = []
     for rows in _steps(s):
-        read = []
-        for action, source, there, count in rows:
-            for i in range(count):
-                place = (source[0], source[1], source[2] + i)
-                value = held.get(same.get(place, place))
-                read.append((action, (there[0], there[1], there[2] + i), value))
+        read = [
+            (action, (*there[:2], there[2] + i), held.get(same.get(place := (*here[:2], here[2] + i), place)))
+            for action, here, there, count in rows
+            for i in range(count)
+        ]
+        part: dict[Place, Content] = {}  # the largest known one of what was reduced into each place
         for action, place, value in read:
-            old = held.get(place)
-            if value is None or action != Action.COPY and old is None:
+            old = held.get(place) if action != Action.COPY else ()
+            if value is None or old is None:
                 return None
-            held[place] = value if action == Action.COPY or old is None else values.join(old, value)
-        if values.total > most:
+            held[place] = tuple(sorted(old + value))
+            part[place] = max((p for p in (part.get(place, ()), old, value) if p in number), key=len, default=())
+        for place in sorted(part):
+            content = held[place]
+            if content not in number:
+                more = Counter(content) - Counter(part[place])
+                values.append([number.get(part[place]), *sorted(more.elements())])
+                number[content] = len(number)
+                total += len(content)
+        if total > most:
             return None
-        steps.append([held[place] for place in sorted({place for _, place, _ in read})])
-    return {"values": values.rows, "steps": steps}
+        steps.append([number[held[place]] for place in sorted(part)])
+    return {"values": values, "steps": steps}
 
 
 def _steps(s: Schedule) -> Iterator[list[tuple[int, Place, Place, int]]]:

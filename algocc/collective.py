@@ -117,6 +117,10 @@ class Collective:
         ranks = np.searchsorted(self.input_start, items, side="right") - 1
         return sorted(zip(ranks.tolist(), (items - self.input_start[ranks]).tolist(), strict=True))
 
+    def buffer_sizes(self, scratch: int) -> Ints:
+        """Chunks of the input, output and scratch of each rank, given those of scratch; shape (n, 3)."""
+        return np.stack([self.inputs * self.chunks, self.outputs * self.chunks, np.full(self.n, scratch)], axis=1)
+
     def size(self, buffer: Buffer, rank: int) -> int:
         """Chunks of the input or output of `rank`."""
         return int((self.inputs if buffer == Buffer.INPUT else self.outputs)[rank]) * self.chunks

@@ -12,7 +12,10 @@ import sys
 from importlib import metadata
 from typing import Any
 
-PACKAGES = ("algocc", "numpy", "numba", "llvmlite", "ml_dtypes", "mpi4py", "numba-cuda", "cuda-toolkit", "matplotlib")
+PACKAGES = (
+    "algocc", "numpy", "numba", "llvmlite", "ml_dtypes", "mpi4py", "numba-cuda", "cuda-toolkit", "matplotlib", "z3-solver",
+)  # fmt: skip
+EXTRAS = ("mpi", "cuda", "plot", "prove", "test")
 
 
 def examine() -> dict[str, Any]:
@@ -29,7 +32,7 @@ def examine() -> dict[str, Any]:
         "packages": {name: version(name) for name in PACKAGES},
         "mpi": {"mpi4py": version("mpi4py"), "mpiexec": shutil.which("mpiexec")},
         "gpus": gpus(),
-        "extras": {extra: _extra(extra) for extra in ("test", "mpi", "cuda", "plot")},
+        "extras": {extra: _extra(extra) for extra in EXTRAS},
     }
 
 
@@ -83,13 +86,6 @@ def gpus() -> dict[str, Any]:
         driver.cuDeviceGetName(name, len(name), device)
         names.append(name.value.decode(errors="replace"))
     return {"devices": names, "cuda": f"{number.value // 1000}.{number.value % 1000 // 10}", "why": None}
-
-
-def _extras() -> list[str]:
-    try:
-        return metadata.metadata("algocc").get_all("Provides-Extra") or []
-    except metadata.PackageNotFoundError:
-        return []
 
 
 def _extra(extra: str) -> dict[str, Any]:

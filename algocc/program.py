@@ -187,7 +187,7 @@ def check(p: Program) -> None:
     if p.moves and p.count.min() < 1:
         fail("a Move of no chunks")
     c = p.collective
-    sizes = np.stack([c.inputs * c.chunks, c.outputs * c.chunks, np.full(p.n, p.scratch)], axis=1)
+    sizes = c.buffer_sizes(p.scratch)
     if ((np.diff(p.dst_start) > 0) != (np.diff(p.src_start) > 0)).any():
         fail("a Move has destinations without sources, or sources without destinations")
     for side in ("src", "dst"):

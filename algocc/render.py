@@ -8,13 +8,14 @@ CELL = 4
 """Entries of one cell of a diagram; the rest is counted."""
 
 
-def diagram(s: Schedule, *, most: int = CELL) -> str:
+def diagram(s: Schedule, *, most: int = CELL, busy: bool = False) -> str:
     """One line a rank, one column a step.
 
     `out[0]>1` sends to rank 1; `out[3]<0` receives from rank 0, `+out[3]<0` reduces it in, and `out[3]+<0`
     reduces with the incoming operand on the left; `out[3]=in[3]`, `out[3]+=in[3]` and `out[3]=in[3]+` are local.
 
     most: entries in one cell; the others are only counted.
+    busy: leave out the ranks and steps in which nothing happens.
 
     >>> from algocc.collective import all_reduce
     >>> from algocc.steps import Steps
@@ -35,9 +36,11 @@ def diagram(s: Schedule, *, most: int = CELL) -> str:
             for rank, text in _entries(s, row):
                 if 0 <= rank < s.n:
                     entries[rank][step].append(text)
-    lines = [["rank", *(f"step {step}" for step in range(steps))]]
+    shown = [step for step in range(steps) if not busy or any(cells[step] for cells in entries)]
+    lines = [["rank", *(f"step {step}" for step in shown)]]
     for rank, cells in enumerate(entries):
-        lines.append([str(rank), *(_cell(cell, most) for cell in cells)])
+        if not busy or any(cells):
+            lines.append([str(rank), *(_cell(cells[step], most) for step in shown)])
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
         "  ".join(word.ljust(width) for word, width in zip(line, widths, strict=True)).rstrip()
@@ -98,13 +101,14 @@ def step_table(s: Schedule, *, most: int = 100) -> str:
         lines.append(f"step {step}")
         for row in list(rows)[:most]:
             source = s.source(row)
-            lines.append(f"  {_line(s, row)}" + (f"  ({source})" if source else ""))
+            lines.append(f"  {transfer(s, row)}" + (f"  ({source})" if source else ""))
         if len(rows) > most:
             lines.append(f"  … {len(rows) - most} more")
     return "\n".join(lines)
 
 
-def _line(s: Schedule, row: int) -> str:
+def transfer(s: Schedule, row: int) -> str:
+    """What a row does, as in `r1.out[0] += r0.out[0]`."""
     action, rank, peer = int(s.action[row]), int(s.rank[row]), int(s.peer[row])
     own, there = f"r{rank}.{place(s, row, 'own')}", f"r{peer}.{place(s, row, 'peer')}"
     if action == Action.SEND:

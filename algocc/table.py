@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -322,7 +322,7 @@ def form_failures(s: Schedule, *, most: int = 20) -> list[Failure]:
     """
     n, c = s.n, s.collective
     two_sided = s.action >= Action.SEND
-    sizes = np.stack([c.inputs * c.chunks, c.outputs * c.chunks, np.full(n, s.scratch)], axis=1)
+    sizes = c.buffer_sizes(s.scratch)
     failures: list[Failure] = []
 
     def report(bad: Array, say: Any) -> None:
@@ -398,12 +398,20 @@ class Layout(NamedTuple):
         return at // 3, chunk_name(at % 3, location - int(flat[at]))
 
 
-def layout(s: Schedule, *, in_place: bool = False) -> Layout:
-    """The locations of a schedule; `in_place` lets the aliased inputs and outputs be one."""
-    c = s.collective
-    sizes = np.stack([c.inputs * c.chunks, c.outputs * c.chunks, np.full(s.n, s.scratch)], axis=1)
-    ends = np.cumsum(sizes.ravel())
-    start = np.concatenate([[0], ends[:-1]]).reshape(s.n, 3).astype(np.int64)
+class HasBuffers(Protocol):
+    """A Schedule or a Program."""
+
+    @property
+    def collective(self) -> Collective: ...
+    @property
+    def scratch(self) -> int: ...
+
+
+def layout(of: HasBuffers, *, in_place: bool = False) -> Layout:
+    """The locations of a schedule or program; `in_place` lets the aliased inputs and outputs be one."""
+    c = of.collective
+    ends = np.cumsum(c.buffer_sizes(of.scratch).ravel())
+    start = np.concatenate([[0], ends[:-1]]).reshape(c.n, 3).astype(np.int64)
     total = int(ends[-1])
     alias = np.arange(total, dtype=np.int32 if total < 2**31 else np.int64)
     if in_place:

@@ -533,7 +533,7 @@ def break_program(rng: random.Random, p: Program) -> tuple[str, Program] | None:
         case "drop move":
             made = _without_move(rng, p)
         case "wait value":
-            made = _entry(rng, p, "wait_value", lambda v, i: rng.randint(1, int(p.counter_total[p.wait_counter[i]])))
+            made = _entry(rng, p, "wait_value", lambda v, i: rng.randint(1, max(1, int(p.counter_total[p.wait_counter[i]]))))
         case "wait counter":
             made = _entry(rng, p, "wait_counter", lambda v, i: _other_counter(rng, p, v))
         case "lag":
@@ -826,7 +826,11 @@ def main() -> int:
             if time.monotonic() - begin > args.seconds:
                 pool.shutdown(cancel_futures=True)
                 break
-            some, found = future.result()
+            try:
+                some, found = future.result()
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
             counted += some
             against += found
             for text in found:

@@ -77,6 +77,12 @@ def rank_call() -> Any:
     return _threaded(gate.build(cpu, stamp=stamp()), _I64(_I64))
 
 
+@cache
+def run_lane() -> Any:
+    """The lane, to be called from Python: (block, index) → why it stopped, without the interpreter's lock."""
+    return _threaded(lane.build(cpu, stamp=stamp()), _I64(_I64, _I64))
+
+
 def compilations() -> dict[str, int]:
     """How many kernels this process has compiled, and how many it has found on disk."""
     return dict(_counts)

@@ -21,7 +21,7 @@ from itertools import accumulate, groupby, pairwise
 from typing import Any
 
 FORMAT, VERSION = "algocc-certificate", 1
-MOST_BYTES, MOST_VISITS = 1 << 25, 1 << 25  # of a file; contributions looked at
+MOST_BYTES, MOST_VISITS = 1 << 25, 1 << 24  # of a file; contributions looked at
 MOST_CHUNKS, MOST_MOVES = 1 << 20, 1 << 22  # of all inputs, of all outputs, of the scratch of a rank; that are moved
 TRUSTED = """trusted: the statements of the theorems named (in proofs/*.v, where Coq checks their proofs), for which it
 does not matter what ranks and chunks are called. Not spoken of: the Program that runs, kernels, rounding."""
@@ -30,6 +30,7 @@ SHARES = ("sent_max", "received_max", "reduced_max")
 FLAGS = ("correct", "needs_commutative", "needs_idempotent", "bandwidth_optimal", "step_optimal")
 COUNTS = ("steps", "transfers", "ports", "scratch")
 COLUMNS = ("step", "action", "rank", "peer", "buffer", "chunk", "peer_buffer", "peer_chunk", "count")
+SPOKEN = "rank {}, buffer {}, chunk {}"
 COPY, REDUCE, PREREDUCE, INPUT, OUTPUT, SCRATCH = 0, 1, 2, 0, 1, 2
 SHAPE = {
     "format": str,
@@ -130,16 +131,19 @@ class Collective:
         root = next((r for r in ranks if rooted[r]), 0)
         used = Counter(x for _, s in self.wants for x in self.sets[s].elements())
         spare = {(r, b) for r in ranks for b in range(len(self.sizes[r]))} - used.keys()
+        alias: list[list[int]] = []  # in place: an output is the own block that it wants, or the one of its number
         if name == "send_recv":
             fine = max(used.values(), default=1) == 1 == max((self.sets[s].total() for _, s in self.wants), default=1)
         elif name in DEMANDS:
-            wants = ([*map(Counter, DEMANDS[name](n, r, root))] for r in ranks)
-            fine = all([self.sets[s] for s in own] == want for own, want in zip(self.outputs, wants, strict=True))
+            wants = [(r, o, want) for r in ranks for o, want in enumerate(DEMANDS[name](n, r, root))]
+            fine = [(r, self.sets[s]) for r, s in self.wants] == [(r, Counter(want)) for r, _, want in wants]
+            numbered = name in ("all_to_all", "all_to_all_v", "exscan")
+            alias = [[r, b, o] for r, o, want in wants for q, b in ([(r, o)] if numbered else want) if q == r]
         else:
             return f"no name known here: it is what is spelled out, on {n} ranks"
         fine &= name == "all_to_all_v" or all(size == 1 for own in self.sizes for size in own)
         fine &= spare == ({(n - 1, 0)} if name == "exscan" else set()) and self.idempotent == (name == "barrier")
-        if not fine:
+        if not fine or sorted(self.alias) not in ([], sorted(alias)):
             raise Wrong(f"{name} on {n} ranks demands something else than is spelled out")
         return f"{name} on {n} ranks, as spelled out"
 
@@ -158,10 +162,6 @@ DEMANDS: dict[str, Callable[[int, int, int], list[list[Item]]]] = {
 DEMANDS |= {"barrier": DEMANDS["all_reduce"], "all_to_all_v": DEMANDS["all_to_all"]}
 DEMANDS["reduce"] = lambda n, r, root: DEMANDS["all_reduce"](n, r, root) if r == root else []
 DEMANDS["gather"] = lambda n, r, root: DEMANDS["all_gather"](n, r, root) if r == root else []
-
-
-def spoken(place: Place) -> str:
-    return f"rank {place[0]}, {('in', 'out', 'scratch')[place[1]]}[{place[2]}]"
 
 
 class Run:
@@ -188,13 +188,13 @@ class Run:
             for r, b, end in ((rank, buffer, chunk + count), (peer, peer_buffer, peer_chunk + count)):
                 self.scratch = max(self.scratch, end * (b == SCRATCH))
                 if end > (MOST_CHUNKS if b == SCRATCH else len((self.c.sizes, self.c.outputs)[b][r]) * self.c.chunks):
-                    raise Wrong(f"step {step}: {spoken((r, b, end - 1))} does not exist")
+                    raise Wrong(f"step {step}: {SPOKEN.format(r, b, end - 1)} does not exist")
             moved = 0
             for i in range(count):
                 place = (rank, buffer, chunk + i)
                 value = self.memory.get(self.same.get(place, place))
                 if value is None:
-                    raise Wrong(f"step {step}: {spoken(place)} is read before it is written")
+                    raise Wrong(f"step {step}: {SPOKEN.format(*place)} is read before it is written")
                 moves.append((action, (peer, peer_buffer, peer_chunk + i), value))
                 moved += value[0][0]
             self.volume["reduced_max"][peer] += moved * (action != COPY)
@@ -209,12 +209,12 @@ class Run:
         actions: dict[Place, int] = {}
         for action, place, value in moves:
             if place in actions and COPY in (action, actions[place]):
-                raise Wrong(f"step {step}: {spoken(place)} is written twice, and not by reductions only")
+                raise Wrong(f"step {step}: {SPOKEN.format(*place)} is written twice, and not by reductions only")
             actions[place] = action
             if action != COPY:
                 old = self.memory.get(place)
                 if old is None or old[0] != value[0]:
-                    raise Wrong(f"step {step}: {spoken(place)} holds nothing, or another length, to reduce into")
+                    raise Wrong(f"step {step}: {SPOKEN.format(*place)} holds nothing, or another length, to reduce into")
                 value = (value[0], old, value) if action == REDUCE else (value[0], value, old)
             self.memory[place] = value
         return sorted(actions)
@@ -237,7 +237,7 @@ class Run:
             need(len(said) == len(written), f"invariant: step {step} writes {len(written)} chunks")
             for place, k in zip(written, said, strict=True):
                 if k is not None and (k >= len(values) or sorted(self.leaves(self.memory[place])) != values[k]):
-                    raise Wrong(f"after step {step}, {spoken(place)} does not hold what the invariant says")
+                    raise Wrong(f"after step {step}, {SPOKEN.format(*place)} does not hold what the invariant says")
 
     def leaves(self, value: Value) -> list[int]:
         """The input chunks reduced into a value, in the order of the reduction."""
@@ -264,7 +264,7 @@ class Run:
                     wants = Counter({c.first[q] + b * c.chunks + part: times for (q, b), times in c.sets[s].items()})
                     c.spend(len(wants))
                     if Counter(found) != wants if not c.idempotent else set(found) != set(wants):
-                        raise Wrong(f"{spoken((r, OUTPUT, chunk))} does not hold what is wanted there")
+                        raise Wrong(f"{SPOKEN.format(r, OUTPUT, chunk)} does not hold what is wanted there")
                     unordered |= any(a >= b for a, b in pairwise(found))
                     repeated |= len(set(found)) < len(found)
         unordered &= any(items.total() > 1 for items in c.sets)  # else there is nothing to combine

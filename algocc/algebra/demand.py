@@ -72,12 +72,17 @@ def known(s: Schedule, as_: Collective | None) -> Schedule:
     if as_ is not None:
         return recast(s, as_)
     c = s.collective
-    demand = chunkwise(c)
     for name, params in _candidates(c):
         d = collective(name, c.n, **params)
-        if d.idempotent == c.idempotent and demand.same_task(chunkwise(d)):
+        if d.idempotent == c.idempotent and _as_many(c, d) and chunkwise(c).same_task(chunkwise(d)):
             return replace(s, collective=d)
     return s
+
+
+def _as_many(c: Collective, d: Collective) -> bool:
+    """Whether every output chunk wants as many contributions in both: cheap to see, and rarely so by chance."""
+    counts = [np.repeat(np.diff(x.set_start)[x.want], x.chunks) for x in (c, d)]
+    return np.array_equal(*counts)
 
 
 def recast(s: Schedule, as_: Collective) -> Schedule:

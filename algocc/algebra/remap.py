@@ -32,7 +32,7 @@ class Part(NamedTuple):
 
 def starts(c: Collective, scratch: int, name: str) -> Array:
     """Location of chunk 0 of each buffer of each rank, as in `layout`; shape (n, 3)."""
-    sizes = np.stack([c.inputs * c.chunks, c.outputs * c.chunks, np.full(c.n, scratch)], axis=1)
+    sizes = c.buffer_sizes(scratch)
     if sizes.max() >= 2**31:
         raise UsageError(f"{name}: {sizes.max()} chunks in a buffer of one rank, wanted less than 2147483648")
     ends = np.cumsum(sizes.ravel())
@@ -42,7 +42,7 @@ def starts(c: Collective, scratch: int, name: str) -> Array:
 def places_of(s: Schedule) -> Places:
     """The places of a schedule in the order of their locations."""
     c = s.collective
-    sizes = np.stack([c.inputs * c.chunks, c.outputs * c.chunks, np.full(c.n, s.scratch)], axis=1).ravel()
+    sizes = c.buffer_sizes(s.scratch).ravel()
     owner = np.repeat(np.arange(3 * c.n), sizes)
     chunk = np.arange(len(owner)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     return Places(owner // 3, owner % 3, chunk)

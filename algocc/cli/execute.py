@@ -9,11 +9,11 @@ from typing import Any
 import click
 import numpy as np
 
-from algocc.cli import options, source
+from algocc.cli import foreign, options
 from algocc.cli.output import progress, say_json, say_verdict
+from algocc.cli.subject import Subject, subject
 from algocc.collective import Collective
 from algocc.kernels.operators import Element, element, operator
-from algocc.lowering import lower
 from algocc.program import Program
 from algocc.runtime import (
     Threads,
@@ -27,8 +27,6 @@ from algocc.runtime import (
 )
 from algocc.runtime.memory import check_memory
 from algocc.runtime.threads import check_reduction
-from algocc.table import Schedule
-from algocc.verifier import summary, verify
 
 
 @click.command("run", help="Verify a schedule, run it on CPU threads, and check every element against NumPy.")
@@ -42,6 +40,8 @@ from algocc.verifier import summary, verify
 @click.option("--dtype", default="float32", show_default=True, help="Element type, as NumPy calls it, or bfloat16.")
 @click.option("--op", default="sum", show_default=True, help="Reduction operator.")
 @options.in_place
+@foreign.mode
+@foreign.slots
 @options.lanes
 @click.option("--check/--no-check", default=True, help="Compare with NumPy.")
 @click.option("--iters", type=click.IntRange(min=1), default=20, show_default=True, help="Calls that are timed.")
@@ -50,32 +50,30 @@ from algocc.verifier import summary, verify
 @options.as_json
 def run_command(
     schedule: str, n: int | None, params: tuple[tuple[str, Any], ...], size: int, dtype: str, op: str, in_place: bool,
-    lanes: int, check: bool, iters: int, timeout: float, unverified: bool, as_json: bool,
+    mode: str | None, slots: int, lanes: int, check: bool, iters: int, timeout: float, unverified: bool, as_json: bool,
 ) -> int:  # fmt: skip
-    algorithm = source.load(schedule)
     kind = element(dtype)
-    with source.bounded_memory():
-        s = source.build(algorithm, source.ranks(algorithm, n), dict(params))
-    check_reduction(s.collective, operator(op), kind)
-    count = count_for(s.collective, size, kind)
-    check_memory(needed(s.collective, count, check) * kind.size, f"{s.collective} of {count} {kind.name}")
-    with progress(f"verifying {s.name} (the first time, compiling)"):
-        report = verify(s, in_place=in_place, lanes=lanes, op=op if s.collective.reduces else None)
+    what = subject(schedule, n, dict(params), mode=mode, in_place=in_place, slots=slots, lanes=lanes)
+    c = what.collective
+    check_reduction(c, operator(op), kind)
+    count = count_for(c, size, kind)
+    check_memory(needed(c, count, check) * kind.size, f"{c} of {count} {kind.name}")
+    with progress(f"verifying {what.name} (the first time, compiling)"):
+        report, verdict = what.judge(op if c.reduces else None)
     if not as_json:
-        say_verdict(summary(report) + "\n")
-    facts = _facts(s, kind, op, in_place, count) | {"correct": report.correct, "verification": report.to_json()}
+        say_verdict(verdict + "\n")
+    facts = _facts(what, kind, op, count) | {"correct": report.correct, "verification": report.to_json()}
     if not report.correct and not unverified:
         if as_json:
-            say_json(facts | {"error": f"{s.name} is wrong, so it is not run", "exit_code": 1})
-        click.echo(f"algocc: {s.name} is wrong, so it is not run; --unverified runs it all the same", err=True)
+            say_json(facts | {"error": f"{what.name} is wrong, so it is not run", "exit_code": 1})
+        click.echo(f"algocc: {what.name} is wrong, so it is not run; --unverified runs it all the same", err=True)
         return 1
-    with progress(f"running {s.name}"):
-        job = Job(lower(s, in_place=in_place, lanes=lanes), count, kind, op, timeout)
-        timing, wrong = job.run(iters=iters, check=check)
+    with progress(f"running {what.name}"):
+        timing, wrong = Job(what.program(), count, kind, op, timeout).run(iters=iters, check=check)
     if as_json:
         say_json(facts | _measured(timing, wrong))
     else:
-        click.echo(_table(s, facts, timing, wrong, iters))
+        click.echo(_table(c.n, facts, timing, wrong, iters))
     return 1 if wrong or not report.correct else 0
 
 
@@ -122,10 +120,10 @@ class Job:
         return timing, count_wrong(outputs, expected(c, data, self.op))
 
 
-def _facts(s: Schedule, kind: Element, op: str, in_place: bool, count: int) -> dict[str, Any]:
-    c = s.collective
+def _facts(what: Subject, kind: Element, op: str, count: int) -> dict[str, Any]:
+    c = what.collective
     return {
-        "schedule": s.name,
+        "schedule": what.name,
         "collective": c.name,
         "n": c.n,
         "backend": "threads",
@@ -134,7 +132,7 @@ def _facts(s: Schedule, kind: Element, op: str, in_place: bool, count: int) -> d
         "dtype": kind.name,
         "op": op if c.reduces else "none",
         "root": c.params.get("root", -1),
-        "in_place": in_place,
+        "in_place": what.in_place,
     }
 
 
@@ -149,7 +147,7 @@ def _measured(t: Timing, wrong: int | None) -> dict[str, Any]:
     }
 
 
-def _table(s: Schedule, facts: dict[str, Any], t: Timing, wrong: int | None, iters: int) -> str:
+def _table(n: int, facts: dict[str, Any], t: Timing, wrong: int | None, iters: int) -> str:
     """What nccl-tests prints, for one size."""
     checked = "not checked" if wrong is None else "checked element by element against NumPy"
     rows = (
@@ -163,7 +161,7 @@ def _table(s: Schedule, facts: dict[str, Any], t: Timing, wrong: int | None, ite
     widths = (1, 12, 12, 10, 6, 5, 11, 8, 8, 7)
     lines = [" ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     lines.append(
-        f"# {s.n} ranks on {os.cpu_count()} cores as threads; median of {iters} calls, {t.fastest:.0f} to "
+        f"# {n} ranks on {os.cpu_count()} cores as threads; median of {iters} calls, {t.fastest:.0f} to "
         f"{t.slowest:.0f} us; {checked}"
     )
     return "\n".join(lines)

@@ -8,11 +8,13 @@ from typing import Any
 import click
 
 from algocc import bounds
-from algocc.cli import options, source
+from algocc.cli import foreign, options, source
 from algocc.cli.output import aligned, progress, say_json, say_verdict
 from algocc.decorator import Algorithm
 from algocc.errors import UsageError
+from algocc.exchange import MODES
 from algocc.verifier import Report, summary, verify
+from algocc.verifier.counterexample import Counterexample, smallest_counterexample
 
 
 @click.command("verify", help="Prove a schedule right, or say where it is wrong, and compare it with the lower bounds.")
@@ -21,27 +23,41 @@ from algocc.verifier import Report, summary, verify
 @options.params
 @click.option("--op", default=None, help="The operator it is meant for; max, min, and, or bear adding twice.")
 @options.in_place
+@foreign.mode
+@foreign.slots
 @options.lanes
 @click.option("--program/--no-program", default=True, help="Lower it and verify what runs, too.")
 @options.as_json
 def verify_command(
-    schedule: str, ns: list[int] | None, params: tuple[tuple[str, Any], ...], op: str | None, in_place: bool, lanes: int,
+    schedule: str, ns: list[int] | None, params: tuple[tuple[str, Any], ...], op: str | None, in_place: bool,
+    mode: str | None, slots: int, lanes: int,
     program: bool, as_json: bool,
 ) -> int:  # fmt: skip
+    if foreign.is_foreign(schedule):
+        return foreign.verify_file(
+            schedule, n=ns[0] if ns else None, mode=mode, in_place=in_place, slots=slots, op=op, as_json=as_json
+        )
+    in_place = MODES[mode] if mode else in_place
     algorithm = source.load(schedule)
     ns = ns or [source.ranks(algorithm, None)]
     modes = {"op": op, "in_place": in_place, "lanes": lanes, "program": program}
     with progress(f"verifying {algorithm.name} (the first time, compiling)", len(ns)) as advance:
         reports, skipped = _verify_all(algorithm, ns, dict(params), modes, advance, quiet=as_json or len(ns) == 1)
     wrong = min((r for r in reports if not r.correct), key=lambda r: r.n, default=None)
+    smallest = _smallest(algorithm, dict(params), modes, wrong)
+    found = {
+        "smallest_n": smallest.n if smallest and smallest.smallest else None,
+        "counterexample": smallest.to_json() if smallest else None,
+    }
     if as_json and len(ns) == 1:
-        say_json(reports[0].to_json())
+        say_json(reports[0].to_json() | found)
     elif as_json:
         say_json({
             "schedule": algorithm.name,
             "collective": reports[0].collective,
             "correct": wrong is None,
             "smallest_failure": wrong.n if wrong else None,
+            **found,
             "results": [r.to_json() for r in reports],
             "skipped": [{"n": n, "reason": reason} for n, reason in skipped.items()],
         })  # fmt: skip
@@ -50,7 +66,19 @@ def verify_command(
             say_verdict(_conclusion(algorithm.name, reports, len(skipped)))
         if wrong or len(ns) == 1:
             say_verdict(summary(wrong or reports[0]))
+        if smallest:
+            click.echo(f"\n{smallest}")
     return 1 if wrong else 0
+
+
+def _smallest(
+    algorithm: Algorithm, params: dict[str, Any], modes: dict[str, Any], wrong: Report | None
+) -> Counterexample | None:
+    """The smallest counterexample, where there is one."""
+    if wrong is None:
+        return None
+    with progress("looking for the smallest n that fails"), source.bounded_memory():
+        return smallest_counterexample(lambda n: source.build(algorithm, n, params), wrong.n, **modes, report=wrong)
 
 
 def _verify_all(

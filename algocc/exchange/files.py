@@ -48,6 +48,16 @@ class Imported:
             return work_of(self.source, slots=slots, notes=self.notes)
         return plan_work(self.source, self.notes)
 
+    def declines(self, size: int) -> str | None:
+        """Why a runtime would not choose the file for a vector of `size` bytes; None if it would.
+
+        Bounds are inclusive; an upper one of 0 is none.
+        """
+        least, most = self.source.window
+        if size < least or (most and size > most):
+            return f"{self.file}: meant for {least} to {most or 'any number of'} bytes, not for {size}"
+        return None
+
     def __repr__(self) -> str:
         return f"<Imported {self.file}: {self.name}, {self.collective}>"
 

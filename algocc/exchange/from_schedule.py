@@ -95,18 +95,19 @@ class ScheduleOps(NamedTuple):
 
 
 def schedule_ops(
-    s: Schedule, *, in_place: bool, channels: int = 1, most_count: int, known: Mapping[str, str]
+    s: Schedule, *, in_place: bool, channels: int = 1, most_count: int, known: Mapping[str, str] | None
 ) -> ScheduleOps:
     """The operations of a schedule.
 
-    known: the collectives that the format has a word for.
+    known: the collectives that the format has a word for; None if it needs none.
 
     Raises ScheduleError if it is malformed, UsageError for a collective that the format can't say.
     """
     c = s.collective
-    if c.name not in known or len(set(c.sizes.tolist())) > 1:
-        why = "blocks of different sizes" if c.name in known else f"the collective {c.name}"
-        raise UsageError(f"{s.name}: the format has no way to say {why}; it knows {', '.join(sorted(known))}")
+    if known is not None and c.name not in known:
+        raise UsageError(f"{s.name}: the format has no word for {c.name}; it has one for {', '.join(sorted(known))}")
+    if len(set(c.sizes.tolist())) > 1:
+        raise UsageError(f"{s.name}: the format has no way to say that blocks of {c.name} are of different sizes")
     failures = form_failures(s, most=1)
     if failures:
         raise ScheduleError(f"schedule {s.name}: {failures[0]}")

@@ -15,7 +15,7 @@ from algocc.exchange.tasks import Cell, Message, Work, topological
 from algocc.exchange.values import NOTHING, Values
 from algocc.program import Program
 from algocc.table import Failure, chunk_name
-from algocc.verifier import Report, bound_of, verify_program
+from algocc.verifier import Report, bound_of, summary, verify_program
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,8 @@ def judge(
     if program is not None and values is not None:
         checked = verify_program(program, idempotent=idempotent, most=most)
         facts["program"] = checked
-        failures += [f for f in checked.failures if "does not hold" not in f.found]
+        failures += circles(work)
+        failures += [f for f in checked.failures if not f.found.startswith(("does not hold", "deadlock"))]
         if checked.deadlock_free and checked.outcome is not None:
             outcome = checked.outcome
             wrong = wrong_outputs(values, c, idempotent=idempotent)
@@ -81,6 +82,36 @@ def judge(
             if checked.correct and not wrong:
                 unequal = len(unequal_outputs(values, c))
     return Report(**facts, correct=not failures, failures=failures[:most]), unequal
+
+
+def circles(work: Work) -> list[Failure]:
+    """A failure for each circle of tasks that wait for each other."""
+    stuck = set(range(len(work.tasks))) - set(topological(work))
+    waits: dict[int, tuple[int, str]] = {}
+    for lane in work.lanes:
+        for a, b in pairwise(lane):
+            if b in stuck and a in stuck:
+                waits[b] = a, "comes after"
+    for e in work.edges:
+        if e.after in stuck and e.before in stuck and waits.get(e.after, (0, "comes after"))[1] == "comes after":
+            waits[e.after] = e.before, "waits for room from" if e.credit else "waits for"
+    rank = {t: r for r, lane in zip(work.lane_rank, work.lanes, strict=True) for t in lane}
+    failures = []
+    seen: set[int] = set()
+    for t in sorted(stuck):
+        path = []
+        while t in waits and t not in seen:
+            seen.add(t)
+            path.append(t)
+            t = waits[t][0]
+        if t not in path:
+            continue
+        circle = path[path.index(t) :]
+        text = ", which ".join(f"{waits[t][1]} {work.tasks[waits[t][0]].place.what}" for t in circle)
+        at = work.tasks[circle[0]]
+        found = f"deadlock: {at.place.what} {text} again"
+        failures.append(Failure("program", at.step, rank[circle[0]], None, found, "no circle of waits", str(at.place)))
+    return failures
 
 
 def _volumes(work: Work, c: Collective) -> dict[str, Any]:
@@ -229,3 +260,16 @@ def _spell(c: Collective, items: Counter[int]) -> str:
         names.append(f"r{rank}.in[{item - int(c.input_start[rank]) * c.chunks}]")
     shown = names if len(names) <= 8 else [*names[:7], f"… {len(names) - 7} more"]
     return "{" + ", ".join(shown) + "}"
+
+
+def verdict_text(v: Verdict) -> str:
+    """The verdict in a few plain lines: the report's, and those that only a file has."""
+    lines = [summary(v.report)]
+    if v.slots:
+        need = "no number of slots will do" if v.least_slots is None else f"runs with {v.least_slots} or more"
+        lines.append(f"  slots       {v.slots} a connection; {need}")
+    if v.unequal:
+        lines.append(
+            f"  bits        {v.unequal} output chunks are added up in another order on other ranks: their bits may differ"
+        )
+    return "\n".join(lines + [f"  note        {note}" for note in v.notes])

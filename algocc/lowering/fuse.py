@@ -121,10 +121,9 @@ def _compact(s: Schedule, places: Layout, temporaries: Array, used: Array) -> tu
 
     On each rank the schedule's slots that are used come first, in their order, then its temporaries.
     """
-    c = s.collective
     slot = np.zeros(places.total + len(temporaries), bool)
     slot[used] = True
-    sizes = np.stack([c.inputs * c.chunks, c.outputs * c.chunks, np.full(s.n, s.scratch)], axis=1)
+    sizes = s.collective.buffer_sizes(s.scratch)
     is_scratch = np.repeat(np.arange(3 * s.n) % 3 == 2, sizes.ravel())
     rank = np.concatenate([np.repeat(np.arange(s.n), sizes.sum(axis=1)), temporaries])
     kept = np.flatnonzero(slot & np.concatenate([is_scratch, np.ones(len(temporaries), bool)]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 import numpy as np
@@ -47,8 +48,18 @@ def check_output(a: Array, what: str, dtype: np.dtype[Any], size: int) -> None:
         raise UsageError(f"{what} is read-only")
 
 
+_DATA = 16
+"""Where CPython keeps the address of an array's first element in the array object; looked up below before it is used."""
+
+_word = ctypes.c_size_t.from_address
+_probe = np.zeros(3, np.int8)
+_direct = _word(id(_probe) + _DATA).value == _probe.__array_interface__["data"][0]
+
+
 def where(a: Array) -> int:
     """The address of the first element."""
+    if _direct and type(a) is np.ndarray:
+        return _word(id(a) + _DATA).value
     address: int = a.__array_interface__["data"][0]
     return address
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from algocc.kernels import compiled, cpu
 from algocc.kernels import layout as at
 from algocc.kernels.operators import Element, Operator
 from algocc.program import Program
+from algocc.runtime.geometry import chunks
 from algocc.runtime.memory import address, aligned
 from algocc.runtime.node import Node
 from algocc.runtime.plan import Plan, plan
@@ -26,6 +27,10 @@ Ints = NDArray[np.int64]
 
 APART_BYTES = 512 << 10
 """Scratch of a rank that its programs keep within, where tiles can be so small: it stays in the rank's own cache."""
+
+APART_BYTES_IF_CROWDED = 16 << 20
+"""The same for all ranks together where they share processors: a tile costs turns of all of them, so there are fewer, and
+what they hold stays in the cache that the processors share."""
 
 SMALLEST_TILE = 16 << 10
 TILE_BYTES = 256 << 10
@@ -82,10 +87,12 @@ def disagreement(found: Sequence[tuple[int, Any]], call: int) -> str:
     return f"call {call}: the ranks do not agree on {what}. First to differ: rank {ranks[min(first, len(ranks) - 1)]}"
 
 
-def tile_bytes(program: Program, *, apart: bool) -> int:
+def tile_bytes(program: Program, *, apart: bool, crowded: bool) -> int:
     """Bytes of a chunk that one iteration handles."""
     if not apart:
         return TILE_BYTES
+    if crowded:
+        return max(SMALLEST_TILE, APART_BYTES_IF_CROWDED // max(1, program.scratch * program.n))
     return min(TILE_BYTES, max(SMALLEST_TILE, APART_BYTES // max(1, program.scratch)))
 
 
@@ -115,6 +122,28 @@ def touching(p: Program, rank: int) -> list[int]:
     return sorted(found)
 
 
+def without_messages(p: Program, nodes: Sequence[int]) -> Program:
+    """The Program with what crosses nodes left out: destinations, waits and signals there."""
+    lane_node = np.asarray(nodes)[p.lane_rank]
+    mover = lane_node[p.move_lane]
+
+    def kept(start: Any, keep: Any) -> Any:
+        owner = np.repeat(np.arange(p.moves), np.diff(start))
+        return np.searchsorted(owner[keep], np.arange(p.moves + 1))
+
+    dst = np.asarray(nodes)[p.dst_rank] == np.repeat(mover, np.diff(p.dst_start))
+    wait = lane_node[p.counter_writer[p.wait_counter]] == np.repeat(mover, np.diff(p.wait_start))
+    signal = (lane_node[p.counter_writer] == lane_node[p.counter_waiter])[p.signal_counter]
+    return replace(
+        p,
+        dst_start=kept(p.dst_start, dst), dst_rank=p.dst_rank[dst], dst_buffer=p.dst_buffer[dst],
+        dst_chunk=p.dst_chunk[dst], wait_start=kept(p.wait_start, wait), wait_counter=p.wait_counter[wait],
+        wait_value=p.wait_value[wait], wait_lag=p.wait_lag[wait], signal_start=kept(p.signal_start, signal),
+        signal_counter=p.signal_counter[signal],
+        counter_total=np.bincount(p.signal_counter[signal], minlength=len(p.counter_total)),
+    )  # fmt: skip
+
+
 class State:
     """The words of `kernels.layout` that all calls of a rank share, and the memory its kernels use."""
 
@@ -142,9 +171,13 @@ class Ready:
         apart: bool, checked: bool, tile: int | None = None, outside: Sequence[int] = (),
     ) -> None:  # fmt: skip
         node = state.node
+        crowded = node.members > processors()
+        self.full = program
+        if outside:
+            program = without_messages(program, outside)
         self.program, self.rank, self.apart = program, rank, apart
         self.plan: Plan = plan(
-            program, count=count, element=e, tile_bytes=tile or tile_bytes(program, apart=apart)
+            program, count=count, element=e, tile_bytes=tile or tile_bytes(program, apart=apart, crowded=crowded)
         )
         ready, n = self.plan, program.n
         local = -(-(8 * (at.ADDRESSES + ready.most_operands)) // at.LINE) * at.LINE + cpu.WINDOW
@@ -184,16 +217,21 @@ class Ready:
         block[at.BASES] = address(self.bases)
         block[at.LOCAL], block[at.LOCAL_SIZE] = address(self._local) - rank * local, local
         block[at.TIMEOUT] = int(state.timeout * 1e9)
-        block[at.POLLS] = POLLS if node.members <= processors() else POLLS_IF_CROWDED
+        block[at.POLLS] = POLLS_IF_CROWDED if crowded else POLLS
         block[at.LINES], block[at.GATE] = node.lines_address, node.gate_address
         block[at.LANES], block[at.ABSENT], block[at.INDEX] = program.lanes, -1, rank
         block[at.MEMBER], block[at.MEMBERS] = node.member, node.members
         block[at.STATE], block[at.MAPS] = address(state.words), address(node.maps)
         block[at.GLOBALS], block[at.RECORD] = address(state.ranks), address(self.record)
-        block[at.CHECKED], block[at.TILES] = int(checked), ready.iterations if program.lanes else 0
+        block[at.CHECKED], block[at.TILES] = int(checked), 0 if outside else ready.iterations
         block[at.PRELUDE] = prelude(program, rank, node.ranks) if apart and ready.iterations and not outside else 0
         block[at.LEAVERS], block[at.LEAVER_COUNT] = address(self._leavers), len(leavers)
         self.start = address(block)
+        # For messages between nodes:
+        self.stops: list[Any] = []
+        self.size = e.size
+        self.stride = ready.scratch // max(1, program.scratch)
+        self.lengths = chunks(program.collective, Buffer.INPUT, count).length
 
     def point(self, source: int, target: int) -> None:
         """Take input and output from these addresses in the next calls."""

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from algocc.collective import Buffer, Collective
 from algocc.errors import ScheduleError
 from algocc.program import Program, check
-from algocc.table import Failure, Layout, chunk_name, lengths
+from algocc.table import Failure, chunk_name, layout, lengths
 from algocc.verifier.dataflow import Outcome, judge_values
 
 Array = NDArray[Any]
@@ -63,24 +63,15 @@ def verify_program(p: Program, *, idempotent: bool = False, most: int = 20) -> P
         failure = Failure("program", None, None, None, str(error), "a well-formed program")
         return ProgramReport(*size, False, False, False, False, None, [failure])
     c = p.collective
-    sizes = np.stack([c.inputs * c.chunks, c.outputs * c.chunks, np.full(p.n, p.scratch)], axis=1)
-    start = np.concatenate([[0], np.cumsum(sizes)[:-1]]).reshape(p.n, 3)
-    total = int(sizes.sum())
-    alias = np.arange(total)
-    part = np.arange(c.chunks)
-    if p.in_place:
-        rank, i, o = c.alias.T
-        source = ((start[rank, 0] + i * c.chunks)[:, None] + part).ravel()
-        alias[source] = ((start[rank, 1] + o * c.chunks)[:, None] + part).ravel()
-    is_scratch = np.zeros(total, np.bool_)
-    for rank in range(p.n):
-        is_scratch[start[rank, 2] : start[rank, 2] + p.scratch] = True
+    places = layout(p, in_place=p.in_place)
+    start, total, alias = places
+    sizes = c.buffer_sizes(p.scratch)
+    is_scratch = np.repeat(np.arange(3 * p.n) % 3 == Buffer.SCRATCH, sizes.ravel())
     inputs = int(c.inputs.sum()) * c.chunks
     of_input = np.concatenate([np.arange(a, a + k) for a, k in zip(start[:, 0], sizes[:, 0], strict=True)])
     of_output = np.concatenate([np.arange(a, a + k) for a, k in zip(start[:, 1], sizes[:, 1], strict=True)])
     src = alias[start[p.src_rank, p.src_buffer] + p.src_chunk]
     dst = start[p.dst_rank, p.dst_buffer] + p.dst_chunk
-    places = Layout(start, total, alias)
     length, room, _ = lengths(c, places)
     value, left, right, done, trouble, raced, divided = _play(
         p.lane_start, p.move_lane, p.count, p.src_start, src, p.dst_start, dst, p.wait_start, p.wait_counter,
@@ -320,11 +311,7 @@ def _where(p: Program, move: int) -> str:
 
 
 def _place(p: Program, place: int) -> tuple[int, str]:
-    c = p.collective
-    sizes = np.stack([c.inputs * c.chunks, c.outputs * c.chunks, np.full(p.n, p.scratch)], axis=1)
-    start = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-    at = int(np.searchsorted(start, place, side="right")) - 1
-    return at // 3, chunk_name(at % 3, place - int(start[at]))
+    return layout(p).name(place)
 
 
 def _race(p: Program, kind: int, move: int, place: int, other: int) -> Failure:

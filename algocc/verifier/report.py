@@ -79,7 +79,10 @@ class Report:
         return self.correct and self.bound is not None and self.steps == self.bound.rounds
 
     def to_json(self) -> dict[str, Any]:
-        """The report as JSON values; fractions are strings "p/q" of the full vector m."""
+        """The report as JSON values; fractions are strings "p/q" of the full vector m.
+
+        smallest_n and counterexample are for `algocc.verifier.counterexample` to fill in.
+        """
         b, p = self.bound, self.program
         return {
             "schedule": self.schedule,
@@ -93,6 +96,8 @@ class Report:
             "correct": self.correct,
             "wrong": self.wrong,
             "failures": [asdict(f) for f in self.failures],
+            "smallest_n": None,
+            "counterexample": None,
             "sent_max": str(self.sent_max),
             "received_max": str(self.received_max),
             "reduced_max": str(self.reduced_max),

@@ -1,0 +1,65 @@
+"""What `show` and `run` are about: a schedule, or a file of another tool."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from algocc import exchange
+from algocc.cli import foreign, source
+from algocc.collective import Collective
+from algocc.lowering import lower
+from algocc.program import Program
+from algocc.table import Schedule
+from algocc.verifier import Report, summary, verify
+from algocc.verifier.report import IDEMPOTENT
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A schedule in a mode.
+
+    schedule, program: make them. judge: for an operator, the report and its text.
+    """
+
+    name: str
+    collective: Collective
+    in_place: bool
+    schedule: Callable[[], Schedule]
+    program: Callable[[], Program]
+    judge: Callable[[str | None], tuple[Report, str]]
+
+
+def subject(
+    name: str, n: int | None, params: dict[str, Any], *, mode: str | None, in_place: bool, slots: int, lanes: int
+) -> Subject:
+    """What a name on the command line stands for."""
+    if foreign.is_foreign(name):
+        f = foreign.load(name, n)
+        return _file(f, foreign.modes(f, mode, in_place)[0], slots)
+    algorithm = source.load(name)
+    with source.bounded_memory():
+        s = source.build(algorithm, source.ranks(algorithm, n), params)
+    return _schedule(s, exchange.MODES[mode] if mode else in_place, lanes)
+
+
+def _file(f: exchange.Imported, in_place: bool, slots: int) -> Subject:
+    def judge(op: str | None) -> tuple[Report, str]:
+        v = exchange.verdict(f, in_place=in_place, slots=slots, idempotent=op in IDEMPOTENT)
+        return v.report, exchange.verdict_text(v)
+
+    return Subject(
+        f.name, f.collective, in_place,
+        lambda: exchange.schedule(f, in_place=in_place),
+        lambda: exchange.program(f, in_place=in_place, slots=slots),
+        judge,
+    )  # fmt: skip
+
+
+def _schedule(s: Schedule, in_place: bool, lanes: int) -> Subject:
+    def judge(op: str | None) -> tuple[Report, str]:
+        report = verify(s, in_place=in_place, lanes=lanes, op=op)
+        return report, summary(report)
+
+    return Subject(s.name, s.collective, in_place, lambda: s, lambda: lower(s, in_place=in_place, lanes=lanes), judge)
