@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from algocc.bounds import bound
     from algocc.catalog import algorithms, load
-    from algocc.collective import COLLECTIVES, Collective, collective, custom
+    from algocc.collective import COLLECTIVES, Collective, custom
     from algocc.decorator import Algorithm, require, schedule
     from algocc.errors import AlgoccError, RunError, ScheduleError, UsageError
     from algocc.lowering import lower
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _HOME = {
     "algocc.bounds": ("bound",),
     "algocc.catalog": ("algorithms", "load"),
-    "algocc.collective": ("COLLECTIVES", "Collective", "collective", "custom"),
+    "algocc.collective": ("COLLECTIVES", "Collective", "custom"),
     "algocc.decorator": ("Algorithm", "require", "schedule"),
     "algocc.errors": ("AlgoccError", "RunError", "ScheduleError", "UsageError"),
     "algocc.lowering": ("lower",),
@@ -42,7 +42,7 @@ _WHERE = {name: module for module, names in _HOME.items() for name in names}
 __version__ = "0.1.0"
 __all__ = [
     "COLLECTIVES", "Algorithm", "AlgoccError", "Collective", "Failure", "Program", "Report", "RunError", "Schedule",
-    "ScheduleError", "Steps", "Transfer", "UsageError", "algorithms", "bound", "collective", "custom", "listing", "load",
+    "ScheduleError", "Steps", "Transfer", "UsageError", "algorithms", "bound", "custom", "listing", "load",
     "lower", "require", "run", "schedule", "summary", "verify",
 ]  # fmt: skip
 

@@ -140,9 +140,9 @@ def _of_moves(c: Collective, b: Bound) -> dict[str, Any]:
     out, into = moved.sum(1), moved.sum(0)
     peers_out, peers_into = np.count_nonzero(moved, 1), np.count_nonzero(moved, 0)
     if peers_into.max() >= peers_out.max():
-        steps = _rounds("all_to_one", int(peers_into.argmax()), int(peers_into.max()) + 1, b)
+        steps = _rounds("all_to_one_rounds", int(peers_into.argmax()), int(peers_into.max()) + 1, b)
     else:
-        steps = _rounds("one_to_all", int(peers_out.argmax()), int(peers_out.max()) + 1, b)
+        steps = _rounds("informed_ranks", int(peers_out.argmax()), int(peers_out.max()) + 1, b)
     received = _must(c, "receive_inputs", b.received, int(into.argmax()))
     spread = c.name == "all_gather"  # each input is sent to many, so only all ranks together say how much is sent
     sent = _must(c, "receive_inputs", b.sent, None) if spread else _must(c, "send_inputs", b.sent, int(out.argmax()))
@@ -165,7 +165,7 @@ def _of_reductions(c: Collective, b: Bound) -> dict[str, Any]:
         received = _must(c, "receive_chunks", b.received, last, ranks=ranks)
     chunks = int(b.reduced_total * c.vector * c.chunks) // (ranks - 1)
     work = {"theorem": "WorkBounds.reduction_work", "instance": {"ranks": ranks, "chunks": chunks}}
-    return {"steps": _rounds("all_to_one", last, c.n, b), "sent_max": sent, "received_max": received, "reduced_max": work}
+    return {"steps": _rounds("all_to_one_rounds", last, c.n, b), "sent_max": sent, "received_max": received, "reduced_max": work}
 
 
 def _must(c: Collective, what: str, share: Fraction, rank: int | None, **ranks: int) -> dict[str, Any]:
@@ -174,9 +174,9 @@ def _must(c: Collective, what: str, share: Fraction, rank: int | None, **ranks: 
     return {"theorem": f"VolumeBounds.must_{what}", "instance": {**ranks, "rank": rank, what.split("_")[1]: count}}
 
 
-def _rounds(which: str, rank: int, ranks: int, b: Bound) -> dict[str, Any]:
+def _rounds(theorem: str, rank: int, ranks: int, b: Bound) -> dict[str, Any]:
     """The rounds in which a rank can come to depend on so many ranks, or they on it."""
-    return {"theorem": f"Rounds.{which}_rounds", "instance": {"rank": rank, "ranks": ranks, "ports": b.ports}}
+    return {"theorem": f"Rounds.{theorem}", "instance": {"rank": rank, "ranks": ranks, "ports": b.ports}}
 
 
 def _invariant(s: Schedule, *, in_place: bool = False, most: int = MOST_CONTRIBUTIONS) -> dict[str, Any] | None:

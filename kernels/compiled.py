@@ -79,8 +79,8 @@ def rank_call() -> Any:
 
 @cache
 def run_lane() -> Any:
-    """The lane, to be called from Python: (block, index) → why it stopped, without the interpreter's lock."""
-    return _threaded(lane.build(cpu, stamp=stamp()), _I64(_I64, _I64))
+    """`gate.build_part`, compiled: (block) → why it stopped as in `layout`, without the interpreter's lock."""
+    return _threaded(gate.build_part(cpu, stamp=stamp()), _I64(_I64))
 
 
 def compilations() -> dict[str, int]:

@@ -110,3 +110,15 @@ def build(P: ModuleType, *, stamp: str) -> Callable[..., Any]:
 
     rank_call.__qualname__ = "rank_call"
     return rank_call
+
+
+def build_part(P: ModuleType, *, stamp: str) -> Callable[..., Any]:
+    """A part of a call, from and up to where the block says; `stamp` is the source it is built from."""
+
+    def rank_part(block):  # type: ignore[no-untyped-def]
+        """Run this rank's lane; 0, or why it stopped early as in `layout`."""
+        P.built_from(stamp)
+        return P.run_lane(P.word(block, at.LANE), block, P.word(block, at.INDEX))
+
+    rank_part.__qualname__ = "rank_part"
+    return rank_part

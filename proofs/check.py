@@ -306,7 +306,7 @@ def reduction_work(c: Collective, given: Given) -> Proved:
 
 
 def rounds(c: Collective, given: Given, into: bool) -> Proved:
-    """If a rank depends on k ranks, itself one of them, or they on it, then k <= (ports+1)^steps."""
+    """If a rank depends on k ranks, itself one of them, or k ranks depend on it, then k <= (ports+1)^steps."""
     met = {rank := given.get("rank")}
     for r, s in c.wants:
         c.spend(len(c.sets[s]))
@@ -318,7 +318,7 @@ def rounds(c: Collective, given: Given, into: bool) -> Proved:
 # For each theorem known: the instance that a collective is, given a rank or a number of ranks, and what it proves.
 THEOREMS: dict[str, Callable[[Collective, Given], Proved]] = {
     "Rounds.all_to_one_rounds": lambda c, given: rounds(c, given, into=True),
-    "Rounds.one_to_all_rounds": lambda c, given: rounds(c, given, into=False),
+    "Rounds.informed_ranks": lambda c, given: rounds(c, given, into=False),
     "VolumeBounds.all_reduce_volume": all_reduce_volume,
     "VolumeBounds.must_receive_chunks": lambda c, given: must(c, given, "received_max", "chunks"),
     "VolumeBounds.must_receive_inputs": lambda c, given: must(c, given, "received_max", "inputs"),

@@ -203,11 +203,13 @@ def test_towers(s: Schedule, k: int, data: st.DataObject) -> None:
 @few
 @given(schedules())
 def test_source_lines_are_kept(s: Schedule) -> None:
+    s = s.matched()
     lines = tuple(f"line {i}" for i in range(len(s)))
     named = Schedule(s.name, s.collective, s.scratch, **{**s.columns, "origin": np.arange(len(s))}, origins=lines)
-    for made in (refine(named, 2), pipelined(named, 2), relabel(named, np.arange(s.n)), beside(named, named)):
-        assert {made.source(i) for i in range(len(made))} == {m.source(i) for m in [named.matched()] for i in range(len(m))}
-        assert all(line is not None for line in (made.source(i) for i in range(len(made))))
+    idle = (s.action == 0) & (s.rank == s.peer) & (s.buffer == s.peer_buffer) & (s.chunk == s.peer_chunk)
+    moving = {line for line, stays in zip(lines, idle, strict=True) if not stays}
+    for made in (pipelined(named, 2), relabel(named, np.arange(s.n)), beside(named, named)):
+        assert {made.source(i) for i in range(len(made))} == moving
 
 
 # The catalogue.
@@ -291,7 +293,7 @@ def test_hierarchies(family: Family) -> None:
     fitting |= {(a, a): a for a in ("reduce_scatter", "all_gather", "broadcast", "reduce", "scatter", "gather", "all_to_all")}
     for (name, g), intras in family.items():
         for (other, nodes), inters in family.items():
-            for intra, inter in zip(intras[:2], inters[-2:], strict=False):
+            for intra, inter in zip(intras[:2], inters[-2:], strict=False) if g * nodes < 10 else []:
                 if (name, other) not in fitting:
                     with pytest.raises(UsageError, match="in nodes and .* across"):
                         hierarchical(intra, inter)

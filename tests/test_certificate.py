@@ -86,7 +86,7 @@ def test_a_large_one_has_no_invariant() -> None:
 
 def test_what_is_wrong_is_not_certified() -> None:
     s = build("ring", 4)
-    with pytest.raises(ScheduleError, match="ring is wrong, so there is nothing to certify: rank"):
+    with pytest.raises(ScheduleError, match="ring is wrong, so there is nothing to certify: step 2, rank"):
         certify(s.rows(s.step < 4))
     with pytest.raises(UsageError, match="no in-place form"):
         certify(build("send_recv", 4), in_place=True)

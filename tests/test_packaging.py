@@ -16,12 +16,18 @@ FOLDERS = ("schedules", "kernels", "proofs")
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
-    """The wheel, built of a copy of what is under version control or about to be, without an environment of its own
-    where setuptools will do."""
-    tree, out = tmp_path_factory.mktemp("tree"), tmp_path_factory.mktemp("wheel")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of what makes the package, so that building leaves nothing behind."""
+    tree = tmp_path_factory.mktemp("tree")
     for path in ("pyproject.toml", "README.md", "algocc", *FOLDERS):
         subprocess.run(["cp", "-a", str(ROOT / path), str(tree / path)], check=True)
+    return tree
+
+
+@pytest.fixture(scope="module")
+def wheel(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+    """The wheel, built without an environment of its own where the setuptools at hand will do."""
+    out = tmp_path_factory.mktemp("wheel")
     alone = [] if int(version("setuptools").split(".")[0]) < 77 else ["--no-build-isolation"]
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", *alone, "--wheel-dir", str(out), str(tree)]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -29,10 +35,10 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     return zipfile.ZipFile(next(out.glob("*.whl")))
 
 
-def sources(folder: str) -> list[Path]:
+def sources(tree: Path, folder: str) -> list[Path]:
     """The files of a folder that its users need."""
-    found = [p for p in (ROOT / folder).rglob("*") if p.suffix in (".py", ".v", ".json") and not p.name.startswith(".")]
-    return [p.relative_to(ROOT) for p in found if "__pycache__" not in p.parts]
+    found = [p for p in (tree / folder).rglob("*") if p.suffix in (".py", ".v", ".json") and not p.name.startswith(".")]
+    return [p.relative_to(tree) for p in found if "__pycache__" not in p.parts]
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
@@ -47,14 +53,14 @@ def test_one_name_at_the_top(wheel: zipfile.ZipFile) -> None:
 
 
 @pytest.mark.parametrize("folder", ("algocc", *FOLDERS))
-def test_every_source_is_in_it(wheel: zipfile.ZipFile, folder: str) -> None:
+def test_every_source_is_in_it(tree: Path, wheel: zipfile.ZipFile, folder: str) -> None:
     inside = {name: wheel.getinfo(name).file_size for name in wheel.namelist()}
-    wanted = sources(folder)
+    wanted = sources(tree, folder)
     assert wanted
     for path in wanted:
         name = path.as_posix() if folder == "algocc" else f"algocc/{path.as_posix()}"
         assert name in inside, f"{path} is not in the wheel"
-        assert inside[name] == (ROOT / path).stat().st_size
+        assert inside[name] == (tree / path).stat().st_size
 
 
 def test_typed_and_callable(wheel: zipfile.ZipFile) -> None:

@@ -81,8 +81,8 @@ def known(s: Schedule, as_: Collective | None) -> Schedule:
 
 def _as_many(c: Collective, d: Collective) -> bool:
     """Whether every output chunk wants as many contributions in both: cheap to see, and rarely so by chance."""
-    counts = [np.repeat(np.diff(x.set_start)[x.want], x.chunks) for x in (c, d)]
-    return np.array_equal(*counts)
+    mine, its = (np.repeat(np.diff(x.set_start)[x.want], x.chunks) for x in (c, d))
+    return np.array_equal(mine, its)
 
 
 def recast(s: Schedule, as_: Collective) -> Schedule:

@@ -26,6 +26,7 @@ COMMANDS = {
     "list": ("algocc.cli.look", "The schedules that ship with algocc, by collective."),
     "show": ("algocc.cli.show", "What a schedule does step by step, or the Program that runs."),
     "verify": ("algocc.cli.judge", "Prove a schedule right, and compare it with the lower bounds."),
+    "prove": ("algocc.cli.prove", "Prove a schedule right for every number of ranks at once."),
     "bound": ("algocc.cli.judge", "What no schedule of a collective can beat, and why."),
     "certify": ("algocc.cli.certify", "Write down why a schedule is right, for a checker that does not trust algocc."),
     "check": ("algocc.cli.certify", "Check such a certificate, independently."),

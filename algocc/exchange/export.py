@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from algocc.errors import UsageError, near
+from algocc.errors import ScheduleError, UsageError, near
 from algocc.exchange.chakra import to_chakra
 from algocc.exchange.goal import to_goal
 from algocc.exchange.pictures import to_graphviz, to_perfetto
@@ -13,6 +13,7 @@ from algocc.exchange.targets import TARGETS
 from algocc.exchange.write_plan import to_mscclpp_json
 from algocc.exchange.write_xml import to_msccl_xml
 from algocc.table import Schedule
+from algocc.verifier import verify
 
 Files = dict[str, bytes]
 """Contents by name; `""` is the only file there is."""
@@ -82,7 +83,8 @@ def export(
 ) -> Files:  # fmt: skip
     """A schedule in a format, checked against the limits of a target.
 
-    Raises UsageError for what the format can't say, and for every limit that is exceeded.
+    Raises UsageError for what the format can't say, and for every limit that is exceeded; ScheduleError for a schedule
+    that races or is malformed. Whether it does what its collective demands is not looked at.
 
     >>> from algocc.schedules.ring import ring
     >>> export(ring(2), "msccl-xml", in_place=True)[""].decode().splitlines()[0][:40]
@@ -94,4 +96,7 @@ def export(
     target = target or f.targets[0]
     if target not in f.targets:
         raise UsageError(f"{to} is not for {target!r}{near(target, f.targets)}; its targets: {', '.join(f.targets)}")
+    races = [failure for failure in verify(s, in_place=in_place, program=False).failures if failure.level == "race"]
+    if races:
+        raise ScheduleError(f"{s.name}: it races, so no order of its steps is the right one: {races[0]}")
     return f.write(s, Options(target, in_place, size, channels, protocol, window))

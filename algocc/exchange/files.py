@@ -9,7 +9,7 @@ from algocc.collective import Collective
 from algocc.errors import ScheduleError, UsageError
 from algocc.exchange.assemble import assemble
 from algocc.exchange.fifo import SLOTS, least_slots, work_of
-from algocc.exchange.judge import Verdict, fault_failures, judge
+from algocc.exchange.judge import Verdict, fault_failures, judge, misfits
 from algocc.exchange.meaning import claim, meaning
 from algocc.exchange.memory import settle
 from algocc.exchange.msccl import Algo, read_xml
@@ -124,6 +124,11 @@ def verdict(
     work, values, p = tasks_of(f, in_place=mode, slots=slots)
     report, unequal = judge(work, values, p, f.collective, name=f.name, in_place=mode, idempotent=idempotent, most=most)
     notes = f.notes.lines()
+    odd = misfits(work, values, f.collective)
+    if odd is not None:
+        notes.append(
+            f"{odd}: a chunk takes the place of another: it runs only for counts divisible by {f.collective.chunks}"
+        )
     if mode not in f.modes:
         notes.append(f"{f.file}: {'in place' if mode else 'out of place'} is not a mode that the file declares")
     if isinstance(f.source, Plan):

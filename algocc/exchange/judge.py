@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from algocc.collective import Buffer, Collective
+from algocc.exchange.place import Place
 from algocc.exchange.tasks import Cell, Message, Work, topological
 from algocc.exchange.values import NOTHING, Values
 from algocc.program import Program
@@ -67,7 +69,7 @@ def judge(
     facts |= _volumes(work, c)
     unequal = 0
     if program is not None and values is not None:
-        checked = verify_program(program, idempotent=idempotent, most=most)
+        checked = verify_program(replace(program, collective=equal_chunks(c)), idempotent=idempotent, most=most)
         facts["program"] = checked
         failures += circles(work)
         failures += [f for f in checked.failures if not f.found.startswith(("does not hold", "deadlock"))]
@@ -84,34 +86,74 @@ def judge(
     return Report(**facts, correct=not failures, failures=failures[:most]), unequal
 
 
+def equal_chunks(c: Collective) -> Collective:
+    """The same with each chunk a block of its own: files of other tools know only chunks of equal length."""
+    k = c.chunks
+    part = np.arange(k)
+
+    def spread(blocks: NDArray[np.int64]) -> NDArray[np.int64]:
+        return (np.asarray(blocks)[:, None] * k + part).ravel()
+
+    lengths = np.diff(c.set_start)
+    items = [spread(c.set_items[a:b]).reshape(-1, k).T.ravel() for a, b in pairwise(c.set_start.tolist())]
+    rank, i, o = c.alias.T
+    return replace(
+        c,
+        inputs=c.inputs * k,
+        outputs=c.outputs * k,
+        want=spread(c.want),
+        set_start=np.concatenate([[0], np.cumsum(np.repeat(lengths, k))]),
+        set_items=np.concatenate([np.zeros(0, np.int64), *items]),
+        alias=np.stack([np.repeat(rank, k), spread(i), spread(o)], axis=1),
+        load=np.zeros((0, 3), np.int64),
+        store=np.zeros((0, 3), np.int64),
+        sizes=np.repeat(c.sizes, k),
+        chunks=1,
+    )
+
+
+def misfits(work: Work, values: Values, c: Collective) -> Place | None:
+    """Where a chunk is first put in the place of one that may be longer or shorter, unless all are equal."""
+    for t, task in enumerate(work.tasks):
+        for i, made in enumerate(values.made[t]):
+            for _, b, chunk in task.dsts:
+                if b == Buffer.OUTPUT and made != NOTHING and values.like[made] % c.chunks != (chunk + i) % c.chunks:
+                    return task.place
+    return None
+
+
 def circles(work: Work) -> list[Failure]:
-    """A failure for each circle of tasks that wait for each other."""
+    """A failure for each circle of lanes that wait for each other."""
     stuck = set(range(len(work.tasks))) - set(topological(work))
+    lane_of = {t: i for i, lane in enumerate(work.lanes) for t in lane}
+    front = {i: next(t for t in lane if t in stuck) for i, lane in enumerate(work.lanes) if stuck & set(lane)}
     waits: dict[int, tuple[int, str]] = {}
-    for lane in work.lanes:
-        for a, b in pairwise(lane):
-            if b in stuck and a in stuck:
-                waits[b] = a, "comes after"
     for e in work.edges:
-        if e.after in stuck and e.before in stuck and waits.get(e.after, (0, "comes after"))[1] == "comes after":
-            waits[e.after] = e.before, "waits for room from" if e.credit else "waits for"
-    rank = {t: r for r, lane in zip(work.lane_rank, work.lanes, strict=True) for t in lane}
+        if e.before in stuck and e.after in stuck and front[lane_of[e.after]] == e.after:
+            waits[lane_of[e.after]] = e.before, "waits for room from" if e.credit else "waits for"
     failures = []
     seen: set[int] = set()
-    for t in sorted(stuck):
+    for lane in front:
         path = []
-        while t in waits and t not in seen:
-            seen.add(t)
-            path.append(t)
-            t = waits[t][0]
-        if t not in path:
+        while lane not in seen:
+            seen.add(lane)
+            path.append(lane)
+            lane = lane_of[waits[lane][0]]
+        if lane not in path:
             continue
-        circle = path[path.index(t) :]
-        text = ", which ".join(f"{waits[t][1]} {work.tasks[waits[t][0]].place.what}" for t in circle)
-        at = work.tasks[circle[0]]
+        circle = path[path.index(lane) :]
+        text = ", which ".join(_wait_text(work, front, lane_of, *waits[k]) for k in circle)
+        at = work.tasks[front[circle[0]]]
         found = f"deadlock: {at.place.what} {text} again"
-        failures.append(Failure("program", at.step, rank[circle[0]], None, found, "no circle of waits", str(at.place)))
+        rank = work.lane_rank[circle[0]]
+        failures.append(Failure("program", at.step, rank, None, found, "no circle of waits", str(at.place)))
     return failures
+
+
+def _wait_text(work: Work, front: dict[int, int], lane_of: dict[int, int], before: int, how: str) -> str:
+    first = front[lane_of[before]]
+    behind = "" if first == before else f", which comes after {work.tasks[first].place.what}"
+    return f"{how} {work.tasks[before].place.what}{behind}"
 
 
 def _volumes(work: Work, c: Collective) -> dict[str, Any]:

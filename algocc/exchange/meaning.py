@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from algocc.collective import COLLECTIVES as BUILT_IN
@@ -93,13 +93,18 @@ def _parts(c: Collective, chunks: Sequence[tuple[int, int]], loop: int | None, a
     return found // blocks
 
 
-def check_meaning(s: Schedule, found: Collective) -> None:
-    """Raise UsageError if a file written for a schedule would be taken to claim something else.
+def check_meaning(s: Schedule, read: Callable[[], Collective]) -> None:
+    """Raise UsageError if what is read of a file written for a schedule is another collective.
 
     Formats do not say the root of a Broadcast, nor the pairs of SendRecv: they must be plain from the messages.
     """
-    if not found.same_task(s.collective) or found.chunks != s.collective.chunks:
+    try:
+        found = read()
+        taken = f"a reader takes it for {found}"
+    except UsageError as error:
+        found, taken = None, f"a reader can't tell: {error}"
+    if found is None or not found.same_task(s.collective) or found.chunks != s.collective.chunks:
         raise UsageError(
-            f"{s.name}: the format has no room for what {s.collective} says besides its name: a reader would take it for "
-            f"{found}; give the schedule another root or other pairs"
+            f"{s.name}: the format has no room for what {s.collective} says besides its name: {taken}; give the schedule "
+            "another root or other pairs"
         )

@@ -83,8 +83,12 @@ def settle(work: Work, c: Collective, in_place: bool) -> tuple[Work, Memory]:
                 last[t] = out.add(lane, part)
     out.edges = [Edge(last[e.before], first[e.after], e.credit) for e in work.edges]
     for lane in out.lanes if loaded else []:
-        touched = {r for t in lane for r, _, _ in out.tasks[t].srcs + out.tasks[t].dsts}
-        out.edges += [Edge(load, lane[0]) for rank, load in loaded.items() if rank in touched and load not in lane]
+        touched = {cell for t in lane for cell in out.tasks[t].cells()}
+        out.edges += [
+            Edge(load, lane[0])
+            for rank, load in loaded.items()
+            if load not in lane and any(task.dsts[0] in touched for task in loads[rank])
+        ]
     out.scratch = memory.scratch
     return out, memory
 

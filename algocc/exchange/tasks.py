@@ -38,6 +38,10 @@ class Task:
     place: Place
     messages: tuple[Message, ...] = ()
 
+    def cells(self) -> list[Cell]:
+        """Every chunk that it reads or writes."""
+        return [(r, b, chunk + i) for r, b, chunk in self.srcs + self.dsts for i in range(self.count)]
+
 
 class Edge(NamedTuple):
     """Task `after` waits for task `before`.

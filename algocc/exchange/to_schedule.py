@@ -101,10 +101,12 @@ def to_schedule(work: Work, c: Collective, name: str) -> Schedule:
         if any(scratch in (row.dst[2], row.src[2]) for row in of):
             scratch += task.count
         rows += of
-    joined = _joined(rows)
-    table = _Table()
-    for row in joined:
-        table.add(row)
+    for joined in (_joined(rows), _joined(rows, careful=True), rows):
+        table = _Table()
+        for row in joined:
+            table.add(row)
+        if all(row.key[0] == row.round for row in table.rows if row.is_message):
+            break  # no message had to wait for another round
     return _schedule(table.rows, c, name)
 
 
@@ -135,10 +137,13 @@ def _rows_of(task: Task, rank: int, spare: int, rounds: dict[tuple[int, int, boo
     return out + [row(Action.COPY, into, dst) for dst in task.dsts if dst != into]
 
 
-def _joined(rows: list[_Row]) -> list[_Row]:
-    """Rows with each message put straight where its receiver puts it, if nothing touches that place in between.
+def _joined(rows: list[_Row], *, careful: bool = False) -> list[_Row]:
+    """Rows with each message put straight where its receiver puts it.
 
     before: a → scratch of b; later: scratch of b → d. after: a → d, where the second was.
+
+    Valid if a does not change in between. A message may have to wait for what reads d in between; careful, it is left
+    as it was then.
     """
     uses: dict[Cell, list[int]] = defaultdict(list)
     for i, r in enumerate(rows):
@@ -158,6 +163,8 @@ def _joined(rows: list[_Row]) -> list[_Row]:
             continue
         # what is sent must not change before the receiver takes it: the message moves to where that is
         if any(i < k < j and _writes(rows[k], r.src, r.count) for n in range(r.count) for k in uses[_at(r.src, n)]):
+            continue
+        if careful and any(i < k < j for n in range(r.count) for k in uses[_at(user.dst, n)]):
             continue
         out[i] = None
         out[j] = replace(user, src=r.src, round=r.round)

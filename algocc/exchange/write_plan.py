@@ -52,7 +52,7 @@ def to_mscclpp_json(s: Schedule, *, to: str = "mscclpp", in_place: bool = False)
         more = f" (and {len(problems) - 5} more)" if len(problems) > 5 else ""
         raise UsageError(f"{s.name}: beyond the limits of {to}: " + "; ".join(problems[:5]) + more)
     text = _text(plan)
-    check_meaning(s, read(text.encode(), s.name).collective)
+    check_meaning(s, lambda: read(text.encode(), s.name).collective)
     return text
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from xml.sax.saxutils import quoteattr
 
 from algocc.errors import UsageError
@@ -40,7 +41,7 @@ def to_msccl_xml(
             need = "a deadlock at any depth" if least is None else f"{least} slots a connection"
             problems.append(f"algo: {need}, the target has {t.slots}; use fewer chunks or more channels")
         if not problems:
-            check_meaning(s, claim(algo, Notes()))
+            check_meaning(s, partial(claim, algo, Notes()))
             return format_xml(algo, scatter=t.scatter)
     more = f" (and {len(problems) - MOST_SHOWN} more)" if len(problems) > MOST_SHOWN else ""
     raise UsageError(f"{s.name}: beyond the limits of {to}: " + "; ".join(problems[:MOST_SHOWN]) + more)

@@ -90,8 +90,9 @@ def fuse(s: Schedule, places: Layout) -> Moves:
     for rank in range(s.n):
         at, size, first = int(c.input_start[rank]) * c.chunks, int(c.inputs[rank]) * c.chunks, places.start[rank, 0]
         of_input[at : at + size] = places.alias[first : first + size]
-        first = places.start[rank, 1]
-        is_output[first : first + int(c.outputs[rank]) * c.chunks] = True
+        # Of an empty output nothing is asked; it may even hold something longer, which has no room there.
+        filled = np.repeat(c.output_sizes[c.output_start[rank] : c.output_start[rank + 1]] > 0, c.chunks)
+        is_output[places.start[rank, 1] : places.start[rank, 1] + len(filled)] = filled
     rows = (s.action, s.rank, s.peer, s.buffer, s.chunk, s.peer_buffer, s.peer_chunk, s.count)
     total = int(s.count.sum())
     fate, last_write = _liveness(s.step_start, *rows, places.start, places.alias, is_output, total)

@@ -27,7 +27,9 @@ from algocc.kernels import layout as at
 from algocc.kernels.operators import Element
 from algocc.program import Program
 from algocc.runtime.choice import tuned
+from algocc.runtime.geometry import chunks
 from algocc.runtime.join import meet
+from algocc.runtime.memory import address, aligned
 from algocc.runtime.node import GAVE_UP, Node
 from algocc.runtime.rank import Ready, disagreement
 
@@ -38,6 +40,9 @@ Array = NDArray[Any]
 
 NODE_VARIABLE = "ALGOCC_RANKS_PER_NODE"
 """Pretend that so many consecutive ranks are a node."""
+
+PATIENCE = 1_000_000
+"""Nanoseconds that a lane waits for its node before what it has sent is looked after."""
 
 TAG = 17
 SPINS = 200
@@ -133,9 +138,7 @@ def stops(p: Program, rank: int, nodes: Sequence[int]) -> list[Stop]:
 
 
 def between_nodes(p: Program, nodes: Sequence[int], count: int) -> int:
-    """Bytes-free: elements that one call sends between nodes, all ranks together."""
-    from algocc.runtime.geometry import chunks
-
+    """Elements that one call sends between nodes, all ranks together."""
     length = chunks(p.collective, Buffer.INPUT, count).length
     return int(sum(length[p.like[m.move] + m.part] for m in messages(p, nodes)))
 
@@ -158,6 +161,7 @@ class Outside:
         self.timeout = timeout
         self.sent_bytes = 0
         self._lane = compiled.run_lane()
+        self._line = aligned(at.LINE)
 
     def prepare(self, side: Ready, e: Element) -> None:
         """Find the stops of a program made ready."""
@@ -165,33 +169,38 @@ class Outside:
         side.size = e.size
 
     def call(self, comm: Communicator, ready: _Prepared, side: Ready) -> None:
-        """One call: in through the gate of the node, all tiles with their messages."""
+        """One call: in through the gate of the node, then tile after tile with its messages.
+
+        What is sent stays in its slot until the tile is done; nobody waits for that but the tile after, so no order of
+        sends and receives can block.
+        """
         what = f"call {comm._state.call + 1} ({ready.name}, {ready.count} {ready.element.name})"
-        if comm.checked:
-            self._compare(comm, ready)
+        block = side.block
+        if comm.checked or ready.name == "barrier":
+            self._compare(comm, ready, what)
+        block[at.LINES], block[at.TIMEOUT] = comm._node.lines_address, int(self.timeout * 1e9)
         status = comm._enter(side.start)  # its tiles are 0: nothing but the gate
         if status != at.FINE:
             comm._trouble(ready, side, status)
-        block, sends = side.block, []
+        block[at.LINES], block[at.TIMEOUT] = address(self._line), PATIENCE
         try:
             for t in range(side.plan.iterations if side.program.lanes else 0):
+                sends: list[Any] = []
                 block[at.BEGIN_TILE] = block[at.ITERATIONS] = t
                 block[at.BEGIN_MOVE] = 0
                 for stop in side.stops:
-                    self._go(comm, ready, side, stop.move)
+                    self._go(comm, ready, side, stop.move, sends)
                     for message in stop.receive:
-                        self._receive(comm, side, message, t, what)
+                        self._receive(comm, side, message, t, sends, what)
                     if stop.send:
-                        self._finish(comm, sends, what)
-                        self._go(comm, ready, side, stop.move + 1)
-                        sends = [self._send(side, message, t) for message in stop.send]
-                        sends = [s for s in sends if s is not None]
+                        self._go(comm, ready, side, stop.move + 1, sends)
+                        sends += [s for s in (self._send(side, message, t) for message in stop.send) if s is not None]
                 block[at.ITERATIONS], block[at.END_MOVE] = t + 1, 0
-                self._run(comm, ready, side)
-                self._finish(comm, sends, what)
-                sends = []
+                self._run(comm, ready, side, sends)
+                for request in sends:
+                    self._wait(comm, request, sends, f"{what}: a message was not taken")
         except RunError as error:
-            comm._refusal = f"an earlier call failed, make a new one; that was: {error}"
+            comm._refusal = comm._refusal or f"an earlier call failed, make a new one; that was: {error}"
             comm._node.leave(GAVE_UP, str(error))
             raise
         block[at.FIRST] += side.plan.iterations
@@ -199,17 +208,27 @@ class Outside:
     def abort(self, reason: str) -> None:
         """Other nodes learn of it by their timeout, or as MPI ends all processes."""
 
-    def _go(self, comm: Communicator, ready: _Prepared, side: Ready, upto: int) -> None:
+    def _go(self, comm: Communicator, ready: _Prepared, side: Ready, upto: int, sends: list[Any]) -> None:
         """Run the lane up to a Move of the tile at hand."""
         if side.block[at.BEGIN_MOVE] < upto:
             side.block[at.END_MOVE] = upto
-            self._run(comm, ready, side)
+            self._run(comm, ready, side, sends)
             side.block[at.BEGIN_MOVE] = upto
 
-    def _run(self, comm: Communicator, ready: _Prepared, side: Ready) -> None:
-        status = self._lane(side.start, self.rank)
-        if status != at.FINE:
-            comm._trouble(ready, side, status)
+    def _run(self, comm: Communicator, ready: _Prepared, side: Ready, sends: list[Any]) -> None:
+        """Run the lane as far as the block says. While it waits for its node, what it has sent goes on."""
+        end = 0.0
+        while True:
+            status = self._lane(side.start)
+            if status == at.FINE:
+                return
+            end = end or time.monotonic() + self.timeout
+            if comm._node.aborted or time.monotonic() > end:
+                comm._trouble(ready, side, status)
+            for request in sends:
+                request.Test()
+            self._line[:] = 0
+            side.block[at.BEGIN_MOVE] = side.report[at.AT_MOVE] - side.program.lane_start[self.rank]
 
     def _piece(self, side: Ready, message: Message, slot: int, t: int) -> Array | None:
         """The bytes of a message in a slot of scratch, None if this tile has none."""
@@ -228,36 +247,34 @@ class Outside:
         self.sent_bytes += piece.nbytes
         return self._comm.Isend([piece, self._mpi.BYTE], dest=message.target, tag=TAG)
 
-    def _receive(self, comm: Communicator, side: Ready, message: Message, t: int, what: str) -> None:
+    def _receive(
+        self, comm: Communicator, side: Ready, message: Message, t: int, sends: list[Any], what: str
+    ) -> None:
         piece = self._piece(side, message, message.slot, t)
         if piece is not None:
             request = self._comm.Irecv([piece, self._mpi.BYTE], source=message.source, tag=TAG)
-            self._wait(comm, request, f"{what}: rank {message.source} sent nothing")
+            self._wait(comm, request, sends, f"{what}: rank {message.source} sent nothing")
 
-    def _finish(self, comm: Communicator, requests: Sequence[Any], what: str) -> None:
-        for request in requests:
-            self._wait(comm, request, f"{what}: a message was not taken")
-
-    def _wait(self, comm: Communicator, request: Any, late: str) -> None:
+    def _wait(self, comm: Communicator, request: Any, sends: list[Any], late: str) -> None:
         spins, end = 0, 0.0
         while not request.Test():
             spins += 1
             if spins > SPINS:
                 end = end or time.monotonic() + self.timeout
                 if comm._node.aborted or time.monotonic() > end:
-                    request.Cancel()
+                    lost = [comm._node.lost(m) for m in range(comm._node.members)]
                     comm._node.abort()
-                    raise RunError(f"{late} within {self.timeout:g} s")
+                    told = "; ".join(text for text in lost if text)
+                    raise RunError(told or f"{late} within {self.timeout:g} s")
                 os.sched_yield()
 
-    def _compare(self, comm: Communicator, ready: _Prepared) -> None:
+    def _compare(self, comm: Communicator, ready: _Prepared, what: str) -> None:
         """Raise UsageError on every rank if the ranks do not ask for the same."""
-        mine = np.array([ready.signature.number], np.int64)
-        ends = np.empty(2, np.int64)
-        both = np.array([mine[0], ~mine[0]], np.int64)  # the least, and the most by its complement
+        mine = ready.signature.number
+        both, ends = np.array([mine, ~mine], np.int64), np.empty(2, np.int64)  # the most is the least of complements
         request = self._comm.Iallreduce(both, ends, op=self._mpi.MIN)
-        self._wait(comm, request, f"call {comm._state.call + 1} ({ready.name}): some rank of another node did not come")
-        if ends[0] != mine[0] or ~ends[1] != mine[0]:
+        self._wait(comm, request, [], f"{what}: some rank did not come")
+        if ends[0] != mine or ~ends[1] != mine:
             found = self._comm.allgather(json.dumps(ready.signature.facts))
             facts = [(rank, json.loads(text)) for rank, text in enumerate(found)]
             raise UsageError(disagreement(facts, comm._state.call + 1))

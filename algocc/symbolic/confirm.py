@@ -74,7 +74,9 @@ def _wrong_schedule(algorithm: Algorithm, n: int, params: dict[str, Any]) -> Cou
     try:
         s = algorithm(n, **params)
     except UsageError:
-        return None
+        return None  # it does not take this n
+    except Exception as error:  # whatever the function does, there is no schedule for this n
+        return Counterexample("schedule", n, params, None, f"the function fails: {type(error).__name__}: {error}")
     report = verify(s, program=False)
     if report.correct:
         return None

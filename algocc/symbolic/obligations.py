@@ -27,6 +27,7 @@ import z3
 from algocc.invariant import Invariant
 from algocc.symbolic.number import Number, number
 from algocc.symbolic.record import Phase
+from algocc.symbolic.rounds import sends
 from algocc.symbolic.state import (
     Content,
     State,
@@ -42,7 +43,7 @@ from algocc.symbolic.state import (
 from algocc.symbolic.task import Task
 from algocc.symbolic.theory import Term
 from algocc.symbolic.transfers import Family, Sent, families
-from algocc.symbolic.world import World
+from algocc.symbolic.world import Unprovable, World
 
 GUESSES = 40
 """Guesses of who brings a contribution that are tried together."""
@@ -52,7 +53,7 @@ GUESSES = 40
 class Obligation:
     """One thing to show.
 
-    phase: the rule it is about, and its place among the rules of the schedule; empty for the end.
+    phase: the rule it is about, and its place among the rules of the schedule; or the end.
     name, statement: which of the above, and in words about what.
     status: "ok", "failed" or "unknown".
     example: numbers that satisfy the negation, where it failed; they need not be reachable.
@@ -73,6 +74,7 @@ class Checker:
         self.n = number(world, task.n).term
         self.phase = ""
         self.found: list[Obligation] = []
+        self.rounds: list[tuple[Term, bool | None]] = []
 
     def show(self, name: str, statement: str, claims: Iterable[tuple[Term, list[Term]]], **watch: Term) -> None:
         """Each claim follows from its hypotheses; the first that does not is what the obligation ends with."""
@@ -105,19 +107,24 @@ def _value(model: Any, term: Term) -> int:
     return int(value.as_long()) if z3.is_int_value(value) else -1
 
 
-def check_schedule(world: World, task: Task, phases: list[Phase]) -> list[Obligation]:
-    """Every obligation of a schedule, phase by phase."""
+def check_schedule(world: World, task: Task, phases: list[Phase], case: str = "") -> Checker:
+    """Every obligation of a schedule, phase by phase.
+
+    case: what the phases are called by besides their number and rule.
+    """
     c = Checker(world, task)
     state: State = {"in": input_of(world, task), "out": nothing, "scratch": nothing}
     state = {**state, task.sink: loaded(world, task)}
     for index, phase in enumerate(phases):
-        c.phase = f"{index + 1}. {phase.name}"
+        c.phase = f"{case}{index + 1}. {phase.name}"
         if world.entails(number(world, phase.steps).term == 0):
             continue
+        if phase.invariant is None:
+            raise Unprovable(f"{phase.where}: {phase.name} has no invariant beside it; hand one to s.rule(…, invariant=…)")
         state = _check_phase(c, phase, state)
-    c.phase = ""
+    c.phase = f"{case}end"
     _check_end(c, state)
-    return c.found
+    return c
 
 
 def _check_phase(c: Checker, phase: Phase, before: State) -> State:
@@ -145,6 +152,7 @@ def _check_phase(c: Checker, phase: Phase, before: State) -> State:
         for b in sorted(templates):
             _check_initial(c, b, before[b], start[b])
     with world.scope(*inside):
+        c.rounds.append((steps, sends(world, c.task, sent)))
         _check_form(c, sent, t)
         _check_reads(c, sent, now, t)
         _check_races(c, sent, t)

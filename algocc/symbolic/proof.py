@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import traceback
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import z3
@@ -14,7 +16,8 @@ from algocc.errors import UsageError
 from algocc.symbolic.confirm import Counterexample, counterexample
 from algocc.symbolic.number import Number
 from algocc.symbolic.obligations import Obligation, check_schedule
-from algocc.symbolic.record import Recorder, recorded
+from algocc.symbolic.record import Logarithms, Recorder, recorded
+from algocc.symbolic.rounds import is_total
 from algocc.symbolic.theory import Term
 from algocc.symbolic.world import Unprovable, World
 
@@ -39,6 +42,7 @@ class Proof:
     status: "proved"; "disproved", with a counterexample; or "unknown".
     domain: for which n and parameters, in words.
     obligations: what had to be shown.
+    steps: the formula for the number of steps, if it was proved too, for n ≥ 2.
     reason: why the status is "unknown", empty otherwise.
     counterexample: numbers for which the schedule, or its invariant, is false.
     """
@@ -48,6 +52,7 @@ class Proof:
     status: str
     domain: str
     obligations: list[Obligation]
+    steps: str = ""
     reason: str = ""
     counterexample: Counterexample | None = None
 
@@ -89,41 +94,38 @@ def prove(algorithm: Algorithm, *, timeout: float = 10, **params: Any) -> Proof:
     fixed = {name: params.get(name, defaults[name].default) for name in algorithm.parameters}
     free = tuple(name for name in algorithm.parameters if name in FREE and name not in params)
     domain = ", ".join(["every n ≥ 1", *(FREE[name][0] for name in free)])
+    about = algorithm.name, algorithm.collective
     found: list[Obligation] = []
-    reason = ""
     try:
-        found, refusals = _obligations(algorithm, fixed, free, timeout)
+        found, steps, refusals = _obligations(algorithm, fixed, free, timeout)
         if refusals:
             takes = algorithm.takes or "; ".join(refusals)
             domain = domain.replace("every n ≥ 1", f"every n ≥ 1 that it takes ({takes})")
+        bad = next((o for o in found if o.status != "ok"), None)
+        if bad is None:
+            return Proof(*about, "proved", domain, found, algorithm.steps if steps else "")
+        why = "the solver gave up on it" if bad.status == "unknown" else "it does not follow from the invariant"
+        reason = f"{bad.phase}: {bad.name}: {bad.statement}: {why}"
     except Unprovable as error:
-        reason = str(error)
-    if not reason and all(o.status == "ok" for o in found):
-        return Proof(algorithm.name, algorithm.collective, "proved", domain, found)
+        reason = _located(error)
     kept = {name: value for name, value in fixed.items() if name not in free}
     wrong = counterexample(algorithm, kept, free, [o.example for o in found])
     if wrong is not None:
-        return Proof(algorithm.name, algorithm.collective, "disproved", domain, found, "", wrong)
-    if not reason:
-        bad = next(o for o in found if o.status != "ok")
-        reason = (
-            f"{bad.name} of {bad.phase or 'the end'}: not shown that {bad.statement}"
-            if bad.status == "failed"
-            else f"{bad.name} of {bad.phase or 'the end'}: the solver gave up"
-        )
-    return Proof(algorithm.name, algorithm.collective, "unknown", domain, found, reason)
+        return Proof(*about, "disproved", domain, found, counterexample=wrong)
+    return Proof(*about, "unknown", domain, found, reason=reason)
 
 
 def _obligations(
     algorithm: Algorithm, fixed: dict[str, Any], free: tuple[str, ...], timeout: float
-) -> tuple[list[Obligation], list[str]]:
-    """Every obligation, and what the schedule says where it refuses an n."""
+) -> tuple[list[Obligation], bool, list[str]]:
+    """Every obligation, whether the number of steps is as the formula says, and what the schedule says where it refuses an n."""
     world = World(timeout)
     n = Number(world, z3.Int("n"))
     world.assume(n.term >= 1)
     unknown = {name: Number(world, z3.Int(name)) for name in free}
     world.assume(*(FREE[name][1](value.term, n.term) for name, value in unknown.items()))
-    write = recorded(world, algorithm.write, n)
+    logs = Logarithms(world, n)
+    write = recorded(world, algorithm.write, logs)
 
     def run() -> Any:
         try:
@@ -131,20 +133,50 @@ def _obligations(
         except UsageError as error:
             return _Refused(str(error))
         except (TypeError, ValueError, AttributeError) as error:
-            raise Unprovable(f"{algorithm.name}: the function does not take an unknown n: {error}") from error
+            raise Unprovable(f"the function does not take an unknown n: {error}") from error
 
     found: list[Obligation] = []
-    refusals: list[str] = []
-    for path in world.paths(run):
-        if isinstance(path.result, _Refused):
-            refusals.append(path.result.message)
-            continue
+    paths = world.paths(run)
+    refusals = [path.result.message for path in paths if isinstance(path.result, _Refused)]
+    taken = [path for path in paths if not isinstance(path.result, _Refused)]
+    if not taken:
+        raise Unprovable(f"{algorithm.name}: takes no n at all: {'; '.join(refusals)}")
+    steps = True
+    for path in taken:
         if not isinstance(path.result, Recorder):
             raise Unprovable(f"{algorithm.name}: written as a {type(path.result).__name__}, not as rules on `Steps`")
+        case = f"if {_words(path.conditions)}: " if len(taken) > 1 else ""
         with world.scope(*path.conditions):
-            found += check_schedule(world, path.result.collective, path.result.phases)
-    if not found:
-        raise Unprovable(f"{algorithm.name}: takes no n at all: {'; '.join(refusals)}")
-    return found, refusals
+            task = path.result.collective
+            c = check_schedule(world, task, path.result.phases, case)
+            names = {**write.__globals__, **fixed, **unknown, "n": n, "d": logs.ceil(n)}
+            steps &= is_total(world, task, c.rounds, algorithm.steps, names)
+        found += c.found
+    return found, steps, refusals
+
+
+def _located(error: Unprovable) -> str:
+    """The message, with the line of the schedule that it came from."""
+    here = str(Path(__file__).parent)
+    first: BaseException = error.__cause__ or error
+    frames = [f for f in traceback.extract_tb(first.__traceback__) if not f.filename.startswith((here, "<"))]
+    own = [f for f in frames if "site-packages" not in f.filename and not f.filename.endswith(("contextlib.py", "functools.py"))]
+    where = f"{Path(own[-1].filename).name}:{own[-1].lineno}: " if own else ""
+    message = str(error)
+    return message if message.split(":")[0].endswith(".py") else where + message
+
+
+def _words(conditions: tuple[Term, ...]) -> str:
+    """Conditions as people write them."""
+    said = " and ".join(str(z3.simplify(c)) for c in conditions)
+    for ours, theirs in (
+        ("pow2(floor_log_n)", "floor_power(n)"),
+        ("Not(n <= floor_power(n))", "n > floor_power(n)"),
+        ("n <= floor_power(n)", "n = floor_power(n)"),
+        ("Not(n <= 1)", "n > 1"),
+        ("n <= 1", "n = 1"),
+    ):
+        said = said.replace(ours, theirs)
+    return said
 
 

@@ -116,9 +116,8 @@ def observed(write: Callable[..., Any]) -> Callable[..., Any]:
     return rebound(write, {id(Steps): Observer})
 
 
-def recorded(world: World, write: Callable[..., Any], root: Number) -> Callable[..., Any]:
-    """The function that writes a schedule, made to return a `Recorder` for unknown n; `root` is n."""
-    logs = Logarithms(world, root)
+def recorded(world: World, write: Callable[..., Any], logs: Logarithms) -> Any:
+    """The function that writes a schedule, made to return a `Recorder` for unknown n."""
     swaps: dict[int, Any] = {
         id(Steps): Recorder,
         id(arithmetic.floor_log): logs.floor,
@@ -135,7 +134,7 @@ def recorded(world: World, write: Callable[..., Any], root: Number) -> Callable[
 
         return Series(world, moved, lambda clean, i, args: term_of(clean, read, i, args))
 
-    return rebound(write, swaps, {"range": partial(unknown_range, world), "sum": partial(unknown_sum, world)}, series)
+    return rebound(write, swaps, {"range": partial(unknown_range, world)}, series)
 
 
 def _exact_log(n: Any, base: int = 2) -> Any:
@@ -225,11 +224,10 @@ def unknown_range(world: World, *bounds: Any) -> Any:
     if len(bounds) <= 2 and None not in ends:
         return range(*ends)  # type: ignore[arg-type]
     frame = sys._getframe(1)
-    use = _use_of(frame, world.rule)
-    if len(bounds) > 2 or not use:
+    if len(bounds) > 2 or not _feeds_the_answer(frame, world.rule):
         raise Unprovable(
             f"{_place(frame)}: range up to an unknown number: only as `return [… for x in range(…)]` of the rule itself, "
-            "or in sum(… for x in range(…))"
+            "or as `return sum(… for x in range(…))` of a function that does nothing else"
         )
     return _one_for_all(world, number(world, low).term, number(world, high).term)
 
@@ -241,30 +239,19 @@ def _one_for_all(world: World, low: Term, high: Term) -> Iterator[Number]:
     yield Number(world, x)
 
 
-def unknown_sum(world: World, items: Any, start: Any = 0) -> Any:
-    """`sum`, of known length."""
-    before = len(world.bound)
-    total = start
-    for item in items:
-        total = total + item
-    if len(world.bound) > before:
-        raise Unprovable(f"{_place(sys._getframe(1))}: a sum of an unknown number of terms")
-    return total
-
-
 @cache
 def _tree(path: str, size: int) -> ast.Module:
     return ast.parse("".join(linecache.getlines(path)))
 
 
-def _use_of(frame: FrameType, rule: CodeType | None) -> str:
-    """"each" if the call of `range` that a frame is in feeds the list that the rule returns, else nothing.
+def _feeds_the_answer(frame: FrameType, rule: CodeType | None) -> bool:
+    """Whether the call of `range` that a frame is in feeds the list that the rule returns, and nothing else.
 
     Then what the rule returns is exactly what one number that stands for all yields, for every number in the range:
     a list comprehension carries nothing from one element to the next, if it assigns nothing.
     """
     if frame.f_code is not rule:
-        return ""
+        return False
     at = list(frame.f_code.co_positions())[frame.f_lasti // 2]
     linecache.checkcache(frame.f_code.co_filename)
     lines = linecache.getlines(frame.f_code.co_filename)
@@ -273,10 +260,9 @@ def _use_of(frame: FrameType, rule: CodeType | None) -> str:
             continue
         made = node.value
         call = made.generators[0].iter
-        where = (call.lineno, call.end_lineno, call.col_offset, call.end_col_offset)
-        if where == at and isinstance(call, ast.Call) and not any(isinstance(n, ast.NamedExpr) for n in ast.walk(made)):
-            return "each"
-    return ""
+        if (call.lineno, call.end_lineno, call.col_offset, call.end_col_offset) == at:
+            return isinstance(call, ast.Call) and not any(isinstance(n, ast.NamedExpr) for n in ast.walk(made))
+    return False
 
 
 def _place(frame: FrameType) -> str:

@@ -95,8 +95,6 @@ class Sum:
         return z3.substitute(term, *places)
 
     def _grows(self, world: World, v: Term) -> bool:
-        if v is self.end or world.entails(self._at(self.end, (v, v + 1)) != self.end):
-            return False
         f, more = self.term, self._at(self.term, (v, v + 1))
         same_end = self._at(self.end, (v, v + 1)) == self.end
         return world.entails(z3.Implies(v >= 0, z3.And(same_end, z3.Implies(self.i != v, f == more)))) and world.entails(

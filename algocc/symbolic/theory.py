@@ -88,9 +88,10 @@ def _single(new: dict[str, list[Term]]) -> Iterator[Term]:
     for down in new["down"]:
         x, e = down.children()
         yield z3.Implies(e >= 0, z3.And(down <= x, x < down + pow2(e)))
-        if z3.is_sub(x) and x.num_args() == 2 and z3.is_app(x.arg(1)) and x.arg(1).decl().name() == "down":
-            multiple = x.arg(1)  # of 2^f: less this, x has its own multiple of 2^e less this, if e ≤ f
-            yield z3.Implies(z3.And(0 <= e, e <= multiple.arg(1)), down == DOWN(x.arg(0), e) - multiple)
+        for summand in x.children() if z3.is_add(x) else ():
+            multiple, f = _multiple(summand)
+            if f is not None:
+                yield from _if([0 <= e, e <= f], down == DOWN(z3.simplify(x - multiple), e) + multiple)
     for quo in new["quo"]:
         x, e = quo.children()
         for k in WRAPS:
@@ -109,25 +110,43 @@ def _pairs(old: dict[str, list[Term]], new: dict[str, list[Term]]) -> Iterator[T
     for a, b in _fresh_pairs(old["pow2"], new["pow2"]):
         for low, high in ((a, b), (b, a)):
             e, f = low.arg(0), high.arg(0)
-            yield z3.Implies(z3.And(0 <= e, e < f), 2 * low <= high)
-            yield z3.Implies(z3.And(0 <= e, e + 1 == f), 2 * low == high)
+            yield from _if([0 <= e, e < f], 2 * low <= high)
+            yield from _if([0 <= e, e + 1 == f], 2 * low == high)
     for a, b in _fresh_pairs(old["down"], new["down"]):
         if not z3.eq(a.arg(0), b.arg(0)):
             continue
         for low, high in ((a, b), (b, a)):
             e, f = low.arg(1), high.arg(1)
-            yield z3.Implies(z3.And(0 <= e, e <= f), high <= low)
-            yield z3.Implies(z3.And(0 <= e, e + 1 == f), z3.Or(low == high, low == high + pow2(e)))
+            yield from _if([0 <= e, e <= f], high <= low)
+            yield from _if([0 <= e, e + 1 == f], z3.Or(low == high, low == high + pow2(e)))
     if not new["down"] and not new["pow2"]:
         return
     # Two multiples of 2^e are equal or at least 2^e apart. A multiple of 2^f is one of 2^e if e ≤ f.
     multiples = [(z3.IntVal(0), None), *((p, p.arg(0)) for p in powers), *((d, d.arg(1)) for d in downs)]
-    for e in _distinct(d.arg(1) for d in downs):
-        for (a, f), (b, g) in combinations(multiples, 2):
-            if g is None or (z3.is_const(a) or a.decl().name() == "pow2") and b.decl().name() == "pow2":
+    old_ones = {t.get_id() for name in ("pow2", "down") for t in old[name]}
+    for i, a in enumerate(downs):
+        e = a.arg(1)
+        for b, f in multiples[: 1 + len(powers) + i]:
+            if a.get_id() in old_ones and (f is None or b.get_id() in old_ones):
                 continue
-            both = z3.And(0 <= e, *(e <= h for h in (f, g) if h is not None))
-            yield z3.Implies(both, z3.Or(a == b, a + pow2(e) <= b, b + pow2(e) <= a))
+            apart = z3.Or(a == b, a + pow2(e) <= b, b + pow2(e) <= a)
+            yield from _if([0 <= e, *([] if f is None else [e <= f])], apart)
+            if f is not None and b.decl().name() == "down" and not z3.eq(e, f):
+                yield from _if([0 <= f, f < e], z3.Or(a == b, a + pow2(f) <= b, b + pow2(f) <= a))
+
+
+def _if(conditions: list[Term], claim: Term) -> Iterator[Term]:
+    """The implication, unless a condition is false whatever the numbers are."""
+    left = [c for c in map(z3.simplify, conditions) if not z3.is_true(c)]
+    if not any(z3.is_false(c) for c in left):
+        yield z3.Implies(z3.And(*left), claim) if left else claim
+
+
+def _multiple(summand: Term) -> tuple[Term, Term | None]:
+    """±down(x, f), a multiple of 2^f, with f; None if the summand is no such."""
+    inner = summand.arg(1) if z3.is_mul(summand) and z3.is_int_value(summand.arg(0)) else summand
+    is_down = z3.is_app(inner) and inner.num_args() == 2 and inner.decl().name() == "down"
+    return summand, inner.arg(1) if is_down else None
 
 
 def _fresh_pairs(old: list[Term], new: list[Term]) -> Iterator[tuple[Term, Term]]:
@@ -136,9 +155,3 @@ def _fresh_pairs(old: list[Term], new: list[Term]) -> Iterator[tuple[Term, Term]
         for b in old:
             yield a, b
 
-
-def _distinct(terms: Iterable[Term]) -> list[Term]:
-    found: dict[int, Term] = {}
-    for term in terms:
-        found.setdefault(term.get_id(), term)
-    return list(found.values())

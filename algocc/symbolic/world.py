@@ -76,7 +76,7 @@ class World:
         """Whether the facts and these claims contradict each other: ("unsat", None), ("sat", model) or ("unknown", None)."""
         solver = z3.Solver()
         solver.set("timeout", int(self.timeout * 1000))
-        formulas = [*self.definitions, *self.facts, *claims]
+        formulas = [z3.simplify(f) for f in (*self.definitions, *self.facts, *claims)]
         solver.add(*formulas)
         solver.add(*ground(formulas, self.series))
         self.questions += 1

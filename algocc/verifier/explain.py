@@ -68,7 +68,7 @@ def explain(s: Schedule, places: Layout, t: Trace, wrong: Array, *, most: int = 
             at = _first_double(t, values, extra, inputs)
             step, source = int(s.step[at]), s.source(at)
             found += f": {_who(c, _input(c, extra), want)} is added twice, at rank {s.peer[at]} {place(s, at, 'peer')}"
-        wanted = _spell(c, want, want)
+        wanted = _spell(c, want, want + have)
         if set(have) == set(want) and have != want:
             wanted += "; valid for idempotent operators (max, min, and, or) only"
         failures.append(Failure("data", step, rank, name, found, wanted, source))
@@ -115,7 +115,7 @@ def _first_double(t: Trace, values: list[int], extra: int, inputs: int) -> int:
 
 
 def _spell(c: Collective, have: Counter[tuple[int, int]], want: Counter[tuple[int, int]]) -> str:
-    """A multiset of contributions: ranks where their chunk goes without saying, else as in r2.in[3]."""
+    """A multiset of contributions beside another: ranks where one chunk goes without saying, else as in r2.in[3]."""
     if len({chunk for _, chunk in want}) == 1 and {chunk for _, chunk in have} <= {chunk for _, chunk in want}:
         ranks = sorted(Counter({rank: k for (rank, _), k in have.items()}).elements())
         return "{" + ",".join(_runs(ranks)) + "}"

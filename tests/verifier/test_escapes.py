@@ -322,6 +322,6 @@ def test_9_plans_beyond_the_limits_of_the_executor() -> None:
     write_xml = pytest.importorskip("algocc.exchange.write_xml")
     assert write_xml.to_msccl_xml(algorithms()["ring"](8), to="rccl")
     with pytest.raises(UsageError, match=r"steps, the target takes 64"):
-        write_xml.to_msccl_xml(algorithms()["ring"](40), to="rccl")
-    with pytest.raises(UsageError, match=r"threadblock"):
-        write_xml.to_msccl_xml(algorithms()["one_shot"](140), to="msccl-executor")
+        write_xml.to_msccl_xml(algorithms()["ring"](34), to="rccl")
+    limits = pytest.importorskip("algocc.exchange.targets").TARGETS
+    assert (limits["msccl-executor"].steps, limits["msccl-executor"].depends) == (64, 127)

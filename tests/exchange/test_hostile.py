@@ -1,0 +1,100 @@
+"""Files that mean harm, or are broken at random: a clear error in bounded time and memory, or a verdict."""
+
+from __future__ import annotations
+
+import random
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from algocc.errors import AlgoccError, UsageError
+from algocc.exchange import read, verdict
+from algocc.exchange.files import MOST_BYTES
+
+DATA = Path(__file__).parent / "data"
+SEEDS = [
+    (DATA / name).read_bytes()
+    for name in (
+        "fixtures/ar_ring_n3_ok.xml",
+        "fixtures/ar_n2_two_tb_ok.xml",
+        "fixtures/rs_n2_inplace_coll_spelled_with_underscore.xml",
+        "public/test~execution-files~allreduce_packet.json__7ca31e2a.json",
+        "public/test~execution-files~sendrecv.json__7bedb250.json",
+        "public/test~execution-files~allreduce_nvls_2.json__6830e158.json",
+    )
+]
+
+LAUGHS = b"""<?xml version="1.0"?>
+<!DOCTYPE lolz [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;"><!ENTITY c "&b;&b;&b;&b;">]>
+<algo name="&c;"/>"""
+EXTERNAL = b'<!DOCTYPE x [<!ENTITY e SYSTEM "file:///etc/passwd">]><algo name="&e;"/>'
+
+HOSTILE = {
+    LAUGHS: "f:2: a document type or entity declaration, wanted plain elements",
+    EXTERNAL: "f:1: a document type or entity declaration",
+    b"<algo>" * 100_000: "f:1: elements nested more than 8 deep",
+    b"[" * 1_000_000: "f:1: column 1: ",
+    b'{"a":' * 1_000_000: "nested more than 24 deep",
+    b"<algo " + b" ".join(b'a%d="1"' % i for i in range(1000)) + b"/>": "f:1: <algo> has 1000 attributes",
+    b"<algo": "not well-formed XML",
+    b"\xff\xfe<\x00a\x00": "f:1: not UTF-8",
+    b"\x00\x01\x02": "f:1: column 1: ",
+    b"{\xff}": "f:1: not UTF-8",
+    b'{"name": ' + b"9" * 100_000 + b"}": "is no value",
+    b"{": "a key in quotes is missing",
+    b'{"a": "\x01"}': "Invalid control character",
+    b"   \n ": "the file is empty",
+    b'<?xml version="1.0" encoding="klingon"?><algo/>': "unknown encoding",
+    b" " * (MOST_BYTES + 1): "more than 64 MiB",
+}
+
+
+@pytest.mark.parametrize("data", HOSTILE, ids=lambda d: repr(d[:20]))
+def test_hostile(data: bytes) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(UsageError) as error:
+            read(data, "f")
+        assert HOSTILE[data] in str(error.value), error.value
+        assert tracemalloc.get_traced_memory()[1] < 200 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_huge_counts_are_refused_before_memory_is_asked_for() -> None:
+    text = SEEDS[0].replace(b'"3"', b'"1048576"')
+    with pytest.raises(UsageError):
+        read(text, "f")
+
+
+@given(st.integers(0, 2**32), st.sampled_from(range(len(SEEDS))))
+@settings(max_examples=150)
+def test_random_damage(seed: int, which: int) -> None:
+    """Bytes changed, cut and repeated; numbers and words swapped: never anything but an error of ours or a verdict."""
+    rng = random.Random(seed)
+    data = bytearray(SEEDS[which])
+    for _ in range(rng.randint(1, 4)):
+        a, b = sorted(rng.sample(range(len(data)), 2))
+        match rng.randrange(5):
+            case 0:
+                data[a] = rng.randrange(256)
+            case 1:
+                del data[a : min(b, a + 40)]
+            case 2:
+                data[a:a] = data[b : b + 60]
+            case 3:
+                digits = [i for i, c in enumerate(data) if chr(c).isdigit()]
+                data[rng.choice(digits)] = ord(str(rng.randrange(10)))
+            case 4:
+                del data[b:]
+        if len(data) < 2:
+            break
+    try:
+        f = read(bytes(data), "f")
+        for in_place in (True, False):
+            verdict(f, in_place=in_place)
+    except AlgoccError as error:
+        assert str(error)
