@@ -24,6 +24,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -861,4 +862,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    # Under one name, which what Numba keeps compiled depends on.
+    sys.exit(import_module("mutants").main())

@@ -115,7 +115,7 @@ def build(P: ModuleType, *, stamp: str) -> Callable[..., Any]:
 def build_part(P: ModuleType, *, stamp: str) -> Callable[..., Any]:
     """A part of a call, from and up to where the block says; `stamp` is the source it is built from."""
 
-    def rank_part(block):  # type: ignore[no-untyped-def]
+    def rank_part(block):
         """Run this rank's lane; 0, or why it stopped early as in `layout`."""
         P.built_from(stamp)
         return P.run_lane(P.word(block, at.LANE), block, P.word(block, at.INDEX))

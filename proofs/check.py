@@ -98,7 +98,7 @@ class Collective:
         self.sizes, self.outputs = data["inputs"], data["outputs"]
         self.n, self.ports, self.visits = len(self.sizes), 1, MOST_VISITS
         need(self.n == len(self.outputs) >= 1 <= self.chunks, "collective: wanted 1 rank or more, and 1 chunk or more")
-        chunks = max(sum(map(len, side)) for side in (self.sizes, self.outputs)) * self.chunks
+        chunks = max(sum(map(len, side)) for side in (self.sizes, self.outputs, [data["sets"]])) * self.chunks
         need(chunks <= MOST_CHUNKS, f"collective: too large: {chunks} chunks, wanted at most {MOST_CHUNKS}")
         self.first = [0, *accumulate(len(own) * self.chunks for own in self.sizes)]  # input chunk of each rank
         size_of = {(r, b): size for r, sizes in enumerate(self.sizes) for b, size in enumerate(sizes)}

@@ -52,7 +52,7 @@ from algocc.table import Schedule, form_failures, layout
 from algocc.testing import schedules
 from algocc.verifier.dataflow import Trace, judge, trace
 
-few = settings(max_examples=120, deadline=None)
+few = settings(max_examples=80, deadline=None)
 
 
 def traced(s: Schedule, *, in_place: bool = False) -> Trace:

@@ -251,7 +251,7 @@ def wrong(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     "name, of, n, says",
     [
-        ("wrong_invariant", "invariant", 2, "after 0 steps of spread"),
+        ("wrong_invariant", "invariant", 3, "after 0 steps of spread"),
         ("one_step_less", "schedule", 2, "wanted"),
         ("twice", "schedule", 2, "twice"),
         ("large", "schedule", 30, "wanted"),

@@ -76,7 +76,7 @@ def synchronise(s: Schedule, o: Ordered, *, lanes: int, in_place: bool) -> Progr
         lane_rank=np.repeat(np.arange(s.n, dtype=np.int32), lanes),
         lane_start=lane_start,
         step=np.where(known, s.step[row] if len(s) else 0, 0).astype(np.int32),
-        origin=np.where(known, s.origin[row] if len(s) else -1, -1).astype(np.int16),
+        origin=np.where(known, s.origin[row] if len(s) else -1, -1).astype(np.int32),
         origins=s.origins,
         count=o.width,
         like=moves.like[o.first],

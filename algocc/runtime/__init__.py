@@ -1,11 +1,14 @@
-"""Run a Program on real arrays: CPU threads, an oracle to compare with, and a stopwatch."""
+"""Run a Program on real arrays: ranks that call for themselves, threads under one call, an oracle, and a stopwatch."""
 
+from algocc.runtime.communicator import Communicator
 from algocc.runtime.geometry import buffer_elements, in_place_buffers
 from algocc.runtime.measure import Timing, bandwidths, measure
 from algocc.runtime.oracle import count_wrong, expected, make_inputs
+from algocc.runtime.spawn import spawn
 from algocc.runtime.threads import Threads, run
 
 __all__ = [
+    "Communicator",
     "Threads",
     "Timing",
     "bandwidths",
@@ -16,4 +19,5 @@ __all__ = [
     "make_inputs",
     "measure",
     "run",
+    "spawn",
 ]

@@ -76,7 +76,8 @@ def disagreement(found: Sequence[tuple[int, Any]], call: int) -> str:
         for name, value in facts:
             columns.setdefault(name, {})[rank] = value
     ranks = [rank for rank, _ in found]
-    differing, first = [], len(ranks)
+    differing: list[str] = []
+    first = len(ranks)
     for name, values in columns.items():
         seen = [values.get(rank, "none") for rank in ranks]
         if len(set(seen)) == 1:

@@ -1,0 +1,119 @@
+"""Programs whose peers touch only scratch: right in all interleavings, and nothing of others' inputs or outputs touched."""
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from algocc import testing
+from algocc.catalog import algorithms
+from algocc.collective import Buffer
+from algocc.errors import AlgoccError, UsageError
+from algocc.program import check
+from algocc.runtime import Threads, buffer_elements, count_wrong, expected, in_place_buffers, make_inputs
+from algocc.runtime.apart import lower_apart, replaces_in_place
+from algocc.runtime.messages import between_nodes, messages
+from algocc.runtime.rank import prelude, touching
+from algocc.verifier.interleavings import verify_program
+
+
+def own_only(p):
+    """No lane reads or writes the input or output of another rank."""
+    for side in ("src", "dst"):
+        lane = np.repeat(p.lane_rank[p.move_lane], np.diff(getattr(p, f"{side}_start")))
+        far = getattr(p, f"{side}_rank") != lane
+        if (getattr(p, f"{side}_buffer")[far] != Buffer.SCRATCH).any():
+            return False
+    return all(touching(p, r) == [] for r in range(p.n))
+
+
+def no_reading_between(p, nodes):
+    """Across nodes there are messages only: one destination in the receiver's scratch, which only that rank reads."""
+    nodes = np.asarray(nodes)
+    lane = np.repeat(p.lane_rank[p.move_lane], np.diff(p.src_start))
+    assert (nodes[p.src_rank] == nodes[lane]).all()
+    slots = {(m.target, m.slot) for m in messages(p, nodes.tolist())}
+    assert len(slots) == len(messages(p, nodes.tolist()))
+    for rank, buffer, chunk, reader in zip(p.src_rank, p.src_buffer, p.src_chunk, lane, strict=True):
+        if buffer == Buffer.SCRATCH and (int(rank), int(chunk)) in slots:
+            assert rank == reader
+
+
+@pytest.mark.parametrize("name", sorted(algorithms()))
+def test_every_algorithm_in_all_interleavings(name):
+    for n in (1, 3, 4):
+        try:
+            s = algorithms()[name](n)
+        except UsageError:
+            continue
+        for in_place in (False, True):
+            for nodes in ([0] * n, [r // 2 for r in range(n)], list(range(n))):
+                p = lower_apart(s, in_place=in_place, nodes=nodes)
+                check(p)
+                report = verify_program(p, idempotent=s.collective.idempotent)
+                assert report.correct, report.failures
+                no_reading_between(p, nodes)
+                assert len(set(nodes)) > 1 or own_only(p)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_any_correct_schedule(data):
+    in_place = data.draw(st.booleans())
+    s = data.draw(testing.schedules(4, in_place=in_place))
+    nodes = data.draw(st.sampled_from([[0] * s.n, [r % 2 for r in range(s.n)], list(range(s.n))]))
+    p = lower_apart(s, in_place=in_place, nodes=nodes)
+    check(p)
+    assert verify_program(p, idempotent=s.collective.idempotent).correct
+    no_reading_between(p, nodes)
+
+
+@pytest.mark.parametrize("name", sorted(algorithms()))
+def test_programs_that_may_be_given_their_outputs_as_inputs(name):
+    """Where `replaces_in_place` says so, the out-of-place program gives the same on aliased buffers."""
+    for n in (2, 3, 4):
+        try:
+            s = algorithms()[name](n)
+        except UsageError:
+            continue
+        p = lower_apart(s)
+        c = s.collective
+        if c.name in ("barrier", "send_recv") or not len(c.alias) or not replaces_in_place(p):
+            continue
+        count = 3 * c.chunks + 1
+        data = make_inputs(c, count, "int32")
+        try:
+            inputs, outputs = in_place_buffers(c, count, "int32")
+            with Threads(p, count=count, dtype="int32", tile_bytes=64) as threads:
+                threads._buffers._shifts = None
+                threads._buffers.bind = lambda i, o, bases: bases.__setitem__(
+                    (slice(None), slice(0, 2)), [[a.ctypes.data, b.ctypes.data] for a, b in zip(i, o, strict=True)]
+                )
+                for _ in range(2):
+                    for mine, theirs in zip(inputs, data, strict=True):
+                        mine[:] = theirs
+                    threads(inputs, outputs)
+                    assert count_wrong(outputs, expected(c, data)) == 0
+        except AlgoccError as error:
+            assert "in place" in str(error) or "use a count divisible" in str(error)
+
+
+def test_the_prelude_is_what_needs_no_one():
+    p = lower_apart(algorithms()["one_shot"](4))
+    assert [prelude(p, r, range(4)) for r in range(4)] == [1, 1, 1, 1]
+    assert prelude(lower_apart(algorithms()["two_shot"](4)), 1, range(4)) >= 1
+
+
+@pytest.mark.parametrize("name", ["hierarchical_all_reduce", "rail_aligned_all_reduce", "two_shot", "hierarchical_all_gather"])
+def test_between_nodes_go_the_bytes_of_the_schedule(name):
+    s = algorithms()[name](8, group=4) if "group" in algorithms()[name].parameters else algorithms()[name](8)
+    nodes = [0] * 4 + [1] * 4
+    count = 24 * s.collective.chunks
+    m = s.matched()
+    far = np.asarray(nodes)[m.rank] != np.asarray(nodes)[m.peer]
+    stated = int(m.count[far].sum()) * count // s.collective.chunks
+    assert between_nodes(lower_apart(s, nodes=nodes), nodes, count) == stated
+
+
+def test_sizes_of_all_buffers_are_known():
+    assert buffer_elements(algorithms()["two_shot"](3).collective, 7) == ([7] * 3, [7] * 3)
