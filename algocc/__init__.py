@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from algocc.errors import AlgoccError, RunError, ScheduleError, UsageError
     from algocc.lowering import lower
     from algocc.program import Program, listing
-    from algocc.runtime import run
+    from algocc.runtime import Communicator, run
     from algocc.steps import Steps, Transfer
     from algocc.table import Failure, Schedule
     from algocc.verifier import Report, summary, verify
@@ -32,7 +32,7 @@ _HOME = {
     "algocc.errors": ("AlgoccError", "RunError", "ScheduleError", "UsageError"),
     "algocc.lowering": ("lower",),
     "algocc.program": ("Program", "listing"),
-    "algocc.runtime": ("run",),
+    "algocc.runtime": ("Communicator", "run"),
     "algocc.steps": ("Steps", "Transfer"),
     "algocc.table": ("Failure", "Schedule"),
     "algocc.verifier": ("Report", "summary", "verify"),
@@ -41,7 +41,7 @@ _WHERE = {name: module for module, names in _HOME.items() for name in names}
 
 __version__ = "0.1.0"
 __all__ = [
-    "COLLECTIVES", "Algorithm", "AlgoccError", "Collective", "Failure", "Program", "Report", "RunError", "Schedule",
+    "COLLECTIVES", "Algorithm", "AlgoccError", "Collective", "Communicator", "Failure", "Program", "Report", "RunError", "Schedule",
     "ScheduleError", "Steps", "Transfer", "UsageError", "algorithms", "bound", "custom", "listing", "load",
     "lower", "require", "run", "schedule", "summary", "verify",
 ]  # fmt: skip

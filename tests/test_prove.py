@@ -6,7 +6,7 @@ import ast
 import json
 import random
 from collections.abc import Iterator
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
@@ -23,7 +23,7 @@ from algocc.collective import Buffer  # noqa: E402
 from algocc.decorator import Algorithm  # noqa: E402
 from algocc.errors import UsageError  # noqa: E402
 from algocc.symbolic import confirm  # noqa: E402
-from algocc.symbolic.number import Number, Truth  # noqa: E402
+from algocc.symbolic.number import Number  # noqa: E402
 from algocc.symbolic.proof import prove  # noqa: E402
 from algocc.symbolic.record import rebound  # noqa: E402
 from algocc.symbolic.series import Sum, term_of  # noqa: E402
@@ -39,7 +39,7 @@ EVERY_N = [
 ]  # fmt: skip
 EVERY_ROOT = ["chain_broadcast", "chain_reduce"]
 EVERY_POWER = ["recursive_halving_reduce_scatter", "recursive_doubling_all_gather"]
-STEPS = {"ring": "2*(n - 1)", "unchunked_ring": "n - 1", "one_shot": "1", "two_shot": "2", "shifted_all_to_all": "n - 1"}
+STEPS = {"ring": "2*(n - 1)", "one_shot": "1", "two_shot": "2", "shifted_all_to_all": "n - 1"}
 """Formulae for the number of steps that are proved too."""
 
 SOURCES = Path(__file__).parent.parent / "schedules"
@@ -253,7 +253,7 @@ def wrong(tmp_path: Path) -> Path:
     [
         ("wrong_invariant", "invariant", 3, "after 0 steps of spread"),
         ("one_step_less", "schedule", 2, "wanted"),
-        ("twice", "schedule", 2, "twice"),
+        ("twice", "schedule", 1, "wanted"),
         ("large", "schedule", 30, "wanted"),
     ],
 )
@@ -292,7 +292,7 @@ def test_command(capsys: pytest.CaptureFixture[str], wrong: Path) -> None:
     out = capsys.readouterr().out
     assert "PROVED for every n ≥ 1: ring_all_gather" in out and "assumed:" in out
     assert main(["prove", f"{wrong}:twice"]) == 1
-    assert "WRONG for n=2: " in capsys.readouterr().out
+    assert "WRONG for n=1: " in capsys.readouterr().out
     assert main(["prove", f"{wrong}:bare"]) == 2
     assert "NOT PROVED, and not disproved either: " in capsys.readouterr().out
     assert main(["prove", "chain_broadcast", "--json", "-p", "chunks=4"]) == 0
@@ -412,33 +412,38 @@ def test_lemmas_of_sums_are_true() -> None:
     assert (s.grows, s.low, s.bounded) == ([h], [(x, h)], [h])
     y, g = z3.Ints("y g")
     axioms = list(s.axioms([], [s.function(x, h, d), s.function(y, g, d), s.function(y, h + 1, d)]))
-    for numbers in (
-        {"a0": p, "a1": q, "a2": r, "y": u, "g": v}
-        for p in (0, 3, 5, 7) for q in range(-1, 4) for r in range(4) for u in (1, 5, 6) for v in range(4)
-    ):  # fmt: skip
+    rng = random.Random(0)
+    for _ in range(60):
+        d = rng.randrange(4)
+        numbers = {"a0": rng.randrange(9), "a1": rng.randrange(-1, d + 2), "a2": d, "y": rng.randrange(9), "g": rng.randrange(5)}
         for axiom in axioms:
             assert value(axiom, numbers, {"kept#0": s}) is True
 
 
-@given(SMALL, SMALL, st.integers(0, 5), st.integers(1, 12))
-@settings(max_examples=40, deadline=None)
-def test_numbers_compute_as_ints(a: int, b: int, e: int, m: int) -> None:
-    """What a rule computes from unknown numbers means what it computes from ints."""
+def compute(a, b, e, m):
+    """What rules do with numbers."""
+    x = (a - 2 * b) % m
+    yield from (x, a % 2, a // 3, -a + 1, a // 2**e, a // 2**e % 2, a % 2**e, a // 2**e * 2**e, a ^ 2**e)
+    yield from (2**e ^ b, (2**e * 8) // 2 ** (e + 1), 3 * 2**e, (a < b) * a, 2 - (a == b), (a % 2) * (b - 7))
+    yield from (np.where((0 <= a) & (a < m), a, b), np.minimum(a, b), np.maximum(3, b), 1 << e, a >> e)
+    yield from ((a <= b) | (a > m), (a != b) & (2 * a != b), a // 2**e == b // 2**e)
 
-    def compute(a, b, e, m):
-        x = (a - 2 * b) % m
-        yield from (x, a % 2, a // 3, -a + 1, a // 2**e, a // 2**e % 2, a % 2**e, a // 2**e * 2**e, a ^ 2**e)
-        yield from (2**e ^ b, (2**e * 8) // 2 ** (e + 1), 3 * 2**e, (a < b) * a, 2 - (a == b), (a % 2) * (b - 7))
-        yield from (np.where((0 <= a) & (a < m), a, b), np.minimum(a, b), np.maximum(3, b), a << e, a >> e)
-        yield from ((a <= b) | (a > m), ~((a != b) ^ np.True_) if isinstance(a, Number) else a != b)
 
+@cache
+def computed() -> list[object]:
     world = World()
     names = z3.Ints("a b e m")
     world.assume(names[2] >= 0, names[3] >= 1)
+    return [found.term for found in compute(*(Number(world, t) for t in names))]
+
+
+@given(SMALL, SMALL, st.integers(0, 5), st.integers(1, 12))
+@settings(max_examples=60, deadline=None)
+def test_numbers_compute_as_ints(a: int, b: int, e: int, m: int) -> None:
+    """What a rule computes from unknown numbers means what it computes from ints."""
     numbers = dict(zip("abem", (a, b, e, m), strict=True))
-    for found, wanted in zip(compute(*(Number(world, t) for t in names)), compute(a, b, e, m), strict=True):
-        assert isinstance(found, (Number, Truth))
-        assert value(found.term, numbers) == wanted
+    for term, wanted in zip(computed(), compute(a, b, e, m), strict=True):
+        assert value(term, numbers) == wanted
 
 
 def test_what_linear_arithmetic_can_not_say_is_refused() -> None:

@@ -32,6 +32,8 @@ COMMANDS = {
     "check": ("algocc.cli.certify", "Check such a certificate, independently."),
     "compare": ("algocc.cli.compare", "All algorithms of a collective in one table, and which is fastest for which sizes."),
     "run": ("algocc.cli.execute", "Verify a schedule, run it on CPU threads, check every element."),
+    "bench": ("algocc.cli.bench", "Time a collective over a range of sizes, as nccl-tests does."),
+    "tune": ("algocc.cli.tune", "Measure which schedule is fastest on this machine, for schedule=auto."),
     "import": ("algocc.cli.foreign", "Read an MSCCL or MSCCL++ file, and keep it as a schedule."),
     "export": ("algocc.cli.foreign", "Write a schedule for MSCCL, MSCCL++, a simulator, or a picture of it."),
     "doctor": ("algocc.cli.look", "What this machine has, and what an extra would add."),

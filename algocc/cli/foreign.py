@@ -11,11 +11,11 @@ from algocc import exchange, text
 from algocc.cli import options, source
 from algocc.cli.options import Wrapper
 from algocc.cli.output import progress, say_json, say_verdict
-from algocc.errors import UsageError
+from algocc.errors import UsageError, near
 from algocc.exchange import MODES, SLOTS, Imported
 from algocc.table import Schedule
 from algocc.verifier import verify
-from algocc.verifier.report import IDEMPOTENT
+from algocc.verifier.report import IDEMPOTENT, OPERATORS
 
 LOOKED_AT = 1 << 16
 """Bytes of a file from which its format is told."""
@@ -65,6 +65,8 @@ def verify_file(
 ) -> int:
     """Say what holds of a file, in each mode that it declares; the exit code."""
     f = load(name, n)
+    if op is not None and op not in OPERATORS:
+        raise UsageError(f"unknown operator {op!r}{near(op, OPERATORS)}; known: {', '.join(OPERATORS)}")
     idempotent = op in IDEMPOTENT
     with progress(f"verifying {f.file} (the first time, compiling)"), source.bounded_memory():
         found = [exchange.verdict(f, in_place=m, slots=slots, idempotent=idempotent) for m in modes(f, mode, in_place)]

@@ -1,4 +1,4 @@
-"""Tasks → Program: one Move a task, one counter for each pair of lanes, waits that keep scratch from being reused early."""
+"""Tasks → Program: a Move a task, a counter for each pair of lanes, waits that keep scratch from early reuse."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ slots at all a send waits until its receiver is there.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 from algocc.collective import Buffer
@@ -71,12 +72,11 @@ def work_of(algo: Algo, *, slots: int = SLOTS, notes: Notes | None = None) -> Wo
                 ready[here] = work.add(lane, Task([], [], 1, j, step.place))
             task[here] = work.add(lane, _task(rank, j, step, slot, pops.get(here), pushes.get(here)))
     for ends in pairs.values():
-        for k, (a, b) in enumerate(ends):
-            work.edges.append(Edge(task[a], task[b]))
-            if not slots:
-                work.edges.append(Edge(ready[b], task[a], credit=True))
-            elif k >= slots:
-                work.edges.append(Edge(task[ends[k - slots][1]], task[a], credit=True))
+        work.queues.append([(task[a], task[b]) for a, b in ends])
+        work.edges += [Edge(task[a], task[b]) for a, b in ends]
+        if not slots:
+            work.edges += [Edge(ready[b], task[a], credit=True) for a, b in ends]
+        work.edges += [Edge(b, a, credit=True) for b, a in _room(work.queues[-1], slots)]
     lane_of = {(lane.rank, lane.number): i for i, lane in enumerate(lanes)}
     for i, (rank, _, block) in enumerate(lanes):
         for j, step in enumerate(block.steps):
@@ -88,15 +88,26 @@ def work_of(algo: Algo, *, slots: int = SLOTS, notes: Notes | None = None) -> Wo
     return work
 
 
+def _room(queue: list[tuple[int, int]], slots: int) -> list[tuple[int, int]]:
+    """Who makes room for whom in a queue: the task that takes a message out, the one that puts in the slots-th after."""
+    return [(taken, put) for (_, taken), (put, _) in zip(queue, queue[slots:], strict=False)] if slots else []
+
+
 def least_slots(algo: Algo) -> int | None:
     """The fewest slots with which it does not deadlock, None if no number will do or its steps do not fit together."""
     most = max((len(b.steps) for g in algo.gpus for b in g.blocks), default=0)
+    work = work_of(algo, slots=max(1, most))
+    edges = work.edges
+    before = {b: a for lane in work.lanes for a, b in pairwise(lane)}
 
     def runs(slots: int) -> bool:
-        work = work_of(algo, slots=slots)
-        return not work.faults and len(topological(work)) == len(work.tasks)
+        room = [pair for queue in work.queues for pair in _room(queue, slots)]
+        if not slots:  # a receiver is there when it has done what comes before
+            room = [(before[taken], put) for queue in work.queues for put, taken in queue if taken in before]
+        work.edges = edges + [Edge(a, b, credit=True) for a, b in room]
+        return len(topological(work)) == len(work.tasks)
 
-    if not runs(most):
+    if work.faults or not runs(most):
         return None
     low, high = -1, most
     while high - low > 1:

@@ -23,6 +23,8 @@ from algocc.program import Program
 from algocc.table import Schedule
 
 MOST_BYTES = 64 << 20
+MOST_LANES = 1 << 14
+MOST_CHUNKS_MOVED = 1 << 24
 MANY_SLOTS = 1 << 30
 MODES = {"in-place": True, "out-of-place": False}
 
@@ -95,10 +97,24 @@ def read(data: bytes, file: str) -> Imported:
 def tasks_of(f: Imported, *, in_place: bool | None = None, slots: int = SLOTS) -> tuple[Work, Values, Program | None]:
     """The tasks of a file in a mode, their values, and the Program; None if a fault keeps it from being one."""
     mode = f.modes[0] if in_place is None else in_place
-    work, memory = settle(f.work(slots), f.collective, mode)
+    work = f.work(slots)
+    _check_size(f, work)
+    work, memory = settle(work, f.collective, mode)
     values = play(work, topological(work), f.collective, memory)
     p = None if work.faults else assemble(work, values, f.collective, name=f.name, in_place=mode)
     return work, values, p
+
+
+def _check_size(f: Imported, work: Work) -> None:
+    """Raise UsageError for files that would take hours or gigabytes to judge."""
+    chunks = sum(task.count * (len(task.srcs) + len(task.dsts)) for task in work.tasks)
+    for found, most, what in (
+        (len(work.lanes), MOST_LANES, "threadblocks"),
+        (chunks, MOST_CHUNKS_MOVED, "chunks read and written"),
+        (work.scratch * f.collective.n, MOST_CHUNKS_MOVED, "chunks of scratch"),
+    ):
+        if found > most:
+            raise UsageError(f"{f.file}: {found} {what}, wanted at most {most}: it is too large to judge")
 
 
 def program(f: Imported, *, in_place: bool | None = None, slots: int = SLOTS) -> Program:
@@ -142,5 +158,7 @@ def schedule(f: Imported, *, in_place: bool | None = None) -> Schedule:
     Raises UsageError if it is none: its steps do not fit together, or it uses a switch.
     """
     mode = f.modes[0] if in_place is None else in_place
-    work, _ = settle(f.work(MANY_SLOTS), f.collective, mode)
+    work = f.work(MANY_SLOTS)
+    _check_size(f, work)
+    work, _ = settle(work, f.collective, mode)
     return to_schedule(work, f.collective, f.name)

@@ -77,7 +77,7 @@ def judge(
             outcome = checked.outcome
             wrong = wrong_outputs(values, c, idempotent=idempotent)
             failures += _explained(work, values, c, wrong, most)
-            facts["wrong"] = len(wrong)
+            facts["wrong"] = int((outcome.wrong < int(c.outputs.sum()) * c.chunks).sum())
             facts["needs_commutative"] = c.reduces and not outcome.ordered
             facts["needs_idempotent"] = outcome.idempotent and outcome.sets_right
             facts["depth"] = outcome.depth
@@ -312,6 +312,6 @@ def verdict_text(v: Verdict) -> str:
         lines.append(f"  slots       {v.slots} a connection; {need}")
     if v.unequal:
         lines.append(
-            f"  bits        {v.unequal} output chunks are added up in another order on other ranks: their bits may differ"
+            f"  bits        {v.unequal} output chunks are added up in another order on each rank: bits may differ"
         )
     return "\n".join(lines + [f"  note        {note}" for note in v.notes])

@@ -13,6 +13,11 @@ from algocc.exchange.msccl_types import COLLECTIVES
 from algocc.exchange.place import Notes, Place
 from algocc.table import Schedule
 
+WIDE = ("all_gather", "reduce_scatter", "all_to_all", "scatter", "gather")
+"""Collectives with a block for each rank on some rank."""
+MOST_OUTPUTS = 1 << 22
+"""Chunks of all ranks together beyond which a file is not looked at."""
+
 
 class Traffic(NamedTuple):
     """Which ranks send, which receive, and who sends to whom."""
@@ -45,6 +50,9 @@ def meaning(
     Raises UsageError for counts that are not those of the collective. A count of 0 is taken as in place.
     """
     n, name = len(chunks), COLLECTIVES[coll]
+    most = max(n if name in WIDE else 1, loop or 0, *(max(pair) for pair in chunks))
+    if n * most > MOST_OUTPUTS:
+        at.refuse(f"{n} ranks of {most} chunks", wanted=f"at most {MOST_OUTPUTS} chunks in all")
     c = _unit(name, coll, n, traffic, at, notes)
     per_block = _parts(c, chunks, loop, at)
     c = c.cut(per_block)
@@ -105,6 +113,6 @@ def check_meaning(s: Schedule, read: Callable[[], Collective]) -> None:
         found, taken = None, f"a reader can't tell: {error}"
     if found is None or not found.same_task(s.collective) or found.chunks != s.collective.chunks:
         raise UsageError(
-            f"{s.name}: the format has no room for what {s.collective} says besides its name: {taken}; give the schedule "
-            "another root or other pairs"
+            f"{s.name}: the format has no room for what {s.collective} says besides its name: {taken}; give "
+            "the schedule another root or other pairs"
         )

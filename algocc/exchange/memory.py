@@ -66,7 +66,7 @@ def settle(work: Work, c: Collective, in_place: bool) -> tuple[Work, Memory]:
     the caller's input must stay as it was: writing to it is a fault.
     """
     memory = Memory(c, work.scratch, in_place)
-    out = Work(list(work.lane_rank), [], [], [], 0, list(work.faults), list(work.ambiguous))
+    out = Work(list(work.lane_rank), faults=list(work.faults), ambiguous=list(work.ambiguous))
     copies = _copied(work, memory, out)
     loads = {rank: [Task([k], [memory.extra(*k)], 1, 0, at) for k, at in of.items()] for rank, of in copies.items()}
     loaded: dict[int, int] = {}

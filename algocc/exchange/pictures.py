@@ -13,7 +13,7 @@ VERBS = {Action.COPY: "copy", Action.REDUCE: "reduce", Action.PREREDUCE: "reduce
 
 
 def to_perfetto(s: Schedule) -> str:
-    """The JSON of a timeline: a process for each rank, a track for what it sends, receives and does; arrows for messages."""
+    """The JSON of a timeline: a process for each rank with tracks for what it sends, receives and does."""
     s = s.matched()
     tracks = {"sends": 0, "receives": 1, "local": 2}
     events: list[dict[str, Any]] = []

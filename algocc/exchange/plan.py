@@ -120,7 +120,7 @@ class _Node:
             elif key not in KEYS[self.kind]:
                 self.line(key).refuse(
                     f"unknown key {key!r}{near(key, KEYS[self.kind])}",
-                    mend=f"a {self.kind.replace('_', ' ')} of the plans of 2024 to 2026 has {', '.join(sorted(KEYS[self.kind]))}",
+                    mend=f"in the plans of 2024 to 2026 it has {', '.join(sorted(KEYS[self.kind]))}",
                 )
 
     def line(self, key: str) -> Place:
@@ -419,7 +419,8 @@ class _Block:
                 # in place, a plan may use the other buffer's name for the same memory
                 if x.size < 1 or x.first + x.size > max(size, *(self.sizes[r][:2] if x.buffer < 2 else (0,))):
                     op.place.refuse(
-                        f"{op.name} names buffer {BUFFERS[x.buffer]} of rank {r}, range {x.first}..{x.first + x.size - 1} of {size}",
+                        f"{op.name} names buffer {BUFFERS[x.buffer]} of rank {r}, range {x.first}.."
+                        f"{x.first + x.size - 1} of {size}",
                         wanted=f"chunks of 0..{size - 1}" if size else "another buffer: that one is empty",
                     )
         if op.type.reduces and len({x.size for x in op.srcs + op.dsts}) > 1:

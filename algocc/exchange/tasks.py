@@ -61,6 +61,7 @@ class Work:
     lane_rank: the rank of each lane, ascending.
     lanes: the tasks of each lane, in order, as indices into `tasks`.
     scratch: chunks of scratch on each rank, slots of connections included.
+    queues: of each connection, the tasks that put a message in and take it out, in order.
     faults: what no run could mend, as (rank, found, wanted, place): the tasks are not a whole Program then.
     ambiguous: faults in spite of which the tasks are whole, in one of several orders.
     """
@@ -70,6 +71,7 @@ class Work:
     tasks: list[Task] = field(default_factory=list)
     edges: list[Edge] = field(default_factory=list)
     scratch: int = 0
+    queues: list[list[tuple[int, int]]] = field(default_factory=list)
     faults: list[tuple[int, str, str, Place]] = field(default_factory=list)
     ambiguous: list[tuple[int, str, str, Place]] = field(default_factory=list)
 

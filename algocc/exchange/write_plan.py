@@ -7,6 +7,7 @@ waits until they have come; nothing else is needed but a `nop` where one operati
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter, defaultdict
 from typing import Any
 
@@ -214,6 +215,4 @@ def _text(plan: Json) -> str:
         return [mark(v) for v in value] if isinstance(value, list) else value
 
     text = json.dumps(mark(plan), indent=1)
-    for i in range(len(marks) - 1, -1, -1):
-        text = text.replace(f'"@{i}@"', marks[i], 1)
-    return text + "\n"
+    return re.sub(r'"@(\d+)@"', lambda match: marks[int(match[1])], text) + "\n"

@@ -53,7 +53,7 @@ def parse(data: bytes, file: str) -> Element:
         stack.pop()
 
     def no_document_type(*_: object) -> None:
-        here().refuse("a document type or entity declaration", wanted="plain elements", mend="remove the <!DOCTYPE …>")
+        here().refuse("a document type or entity declaration", wanted="plain elements", mend="remove <!DOCTYPE …>")
 
     parser.StartElementHandler = start
     parser.EndElementHandler = end

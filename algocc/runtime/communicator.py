@@ -46,6 +46,11 @@ less than to wait for the last rank."""
 MOST_PREPARED = 64
 """Calls that stay prepared, the latest used."""
 
+MOST_MEMOS = 256
+"""Arrays whose call is found again at once, and shapes that need no second look."""
+
+BARRIER = ("barrier", 0, 0)
+
 GRACE = 0.25
 """Seconds in which those who gave up say where they were."""
 
@@ -94,7 +99,8 @@ class Communicator:
         self._outside = outside
         self._prepared: OrderedDict[Any, _Prepared] = OrderedDict()
         self._retired: list[_Prepared] = []
-        self._memo: _Memo | None = None
+        self._memos: dict[tuple[str, int, int], _Memo] = {}
+        self._known: dict[Any, _Known] = {}
         self._refusal: str | None = None
         self._lock = threading.Lock()
         self._enter = compiled.rank_call()
@@ -146,29 +152,29 @@ class Communicator:
 
     def all_reduce(self, x: Any, op: str = "sum", schedule: Any = "auto", out: Any = None) -> Any:
         """The reduction of all ranks' `x`, in `out` or a new array; in place if `out` is `x`."""
-        memo = self._memo
-        if memo is not None and memo.fits("all_reduce", x, op, schedule, out):
+        memo = self._memos.get(("all_reduce", id(x), id(out)))
+        if memo is not None and memo.fits(x, op, schedule, out):
             return self._again(memo)
         return self._do("all_reduce", x, out, op, schedule)
 
     def reduce_scatter(self, x: Any, op: str = "sum", schedule: Any = "auto", out: Any = None) -> Any:
         """Part `rank` of the reduction of all ranks' `x`, which is cut into `size` equal parts."""
-        memo = self._memo
-        if memo is not None and memo.fits("reduce_scatter", x, op, schedule, out):
+        memo = self._memos.get(("reduce_scatter", id(x), id(out)))
+        if memo is not None and memo.fits(x, op, schedule, out):
             return self._again(memo)
         return self._do("reduce_scatter", x, out, op, schedule)
 
     def all_gather(self, x: Any, schedule: Any = "auto", out: Any = None) -> Any:
         """All ranks' `x` one after the other, in rank order."""
-        memo = self._memo
-        if memo is not None and memo.fits("all_gather", x, "sum", schedule, out):
+        memo = self._memos.get(("all_gather", id(x), id(out)))
+        if memo is not None and memo.fits(x, "sum", schedule, out):
             return self._again(memo)
         return self._do("all_gather", x, out, "sum", schedule)
 
     def broadcast(self, x: Any, root: int = 0, schedule: Any = "auto", out: Any = None) -> Any:
         """The root's `x` on every rank: in `x` itself, or in `out` if that is given; then `x` matters on the root only."""
-        memo = self._memo
-        if memo is not None and memo.fits("broadcast", x, "sum", schedule, out, root):
+        memo = self._memos.get(("broadcast", id(x), id(out)))
+        if memo is not None and memo.fits(x, "sum", schedule, out, root):
             return self._again(memo)
         return self._do("broadcast", x, out, "sum", schedule, root)
 
@@ -188,8 +194,8 @@ class Communicator:
 
     def all_to_all(self, x: Any, schedule: Any = "auto", out: Any = None) -> Any:
         """Part `rank` of every rank's `x`, in rank order; `x` is cut into `size` equal parts."""
-        memo = self._memo
-        if memo is not None and memo.fits("all_to_all", x, "sum", schedule, out):
+        memo = self._memos.get(("all_to_all", id(x), id(out)))
+        if memo is not None and memo.fits(x, "sum", schedule, out):
             return self._again(memo)
         return self._do("all_to_all", x, out, "sum", schedule)
 
@@ -225,17 +231,16 @@ class Communicator:
 
     def barrier(self) -> None:
         """Return when all ranks have called it."""
-        memo = self._memo
-        if memo is not None and memo.name == "barrier":
+        memo = self._memos.get(BARRIER)
+        if memo is not None:
             self._again(memo)
             return
         with self._lock:
             self._check_open()
             s, key = self._schedule(Steps(all_reduce(self.size), name="gate"))
             ready = self._prepare("barrier", s, 0, element("uint8"), operator("sum"), False, 0, key)
-            self._point(ready, True, 0, 0)
             self._enter_call(ready)
-            self._memo = _Memo("barrier", None, None, "sum", "auto", 0, ready, self._side(ready, True), None)
+            self._memos[BARRIER] = _Memo(None, None, "sum", "auto", 0, ready, self._side(ready, True), None, 0)
 
     def run(self, schedule: Any, x: Any = None, op: str = "sum", out: Any = None) -> Any:
         """Run a schedule of any collective: a name, an algorithm, or a Schedule for `size` ranks."""
@@ -272,7 +277,8 @@ class Communicator:
                 self._node.keep(prepared)
             self._prepared.clear()
             self._retired.clear()
-            self._memo = None
+            self._memos.clear()
+            self._known.clear()
             self._refusal = self._refusal or "it is closed; make a new one"
             self._end()
 
@@ -302,16 +308,19 @@ class Communicator:
         with self._lock:
             if self._refusal is not None:
                 self._check_open()
-            result = memo.result
+            result = memo.result()
+            side = memo.side
             if memo.fresh is not None:
                 result = np.empty(*memo.fresh)
-                memo.side.bases[self.rank, 1] = where(result)
+                side.point(memo.first, where(result))
+            elif side.pointed is not memo:
+                side.point(memo.first, memo.last, memo)
             if self._outside is not None:
                 self._outside.call(self, memo.ready, memo.side)
                 return result
-            status = self._enter(memo.side.start)
+            status = self._enter(side.start)
             if status != at.FINE:
-                self._trouble(memo.ready, memo.side, status)
+                self._trouble(memo.ready, side, status)
             if self._retired:
                 self._retired.clear()
             return result
@@ -322,7 +331,60 @@ class Communicator:
         """Look at the arrays, prepare the call or find it prepared, run it."""
         with self._lock:
             self._check_open()
+            known = self._known.get(_shape_key(name, x, out, op, schedule, root))
+            if known is not None:
+                found = self._like_before(known, name, x, out, op, schedule, root)
+                if found is not None:
+                    return found[0]
             return self._locked(name, x, out, op, schedule, root, unit)
+
+    def _like_before(
+        self, known: _Known, name: str, x: Array, out: Array | None, op: str, schedule: Any, root: int
+    ) -> tuple[Any] | None:  # fmt: skip
+        """Run a call on new arrays of a shape that has been looked at; None if they lie otherwise."""
+        if not x.flags.c_contiguous:
+            return None
+        first = last = where(x)
+        result, fresh = out, None
+        if out is None and name == "broadcast":
+            if not x.flags.writeable:
+                return None
+            result = x
+        elif out is None:
+            fresh = known.fresh
+            result = np.empty(*fresh)
+            last = where(result)
+        elif out is not x:
+            last = where(out)
+            apart = first + known.ins <= last or last + known.outs <= first
+            if not out.flags.c_contiguous or not out.flags.writeable or known.in_place == apart:
+                return None
+            if known.in_place and first != last + known.shift:
+                return None
+        elif not known.in_place or known.shift or not x.flags.writeable:
+            return None
+        self._go(known.ready, first, known.ins, last, known.outs, name, x, out, op, schedule, root, fresh)
+        return (result,)
+
+    def _go(
+        self, ready: _Prepared, first: int, ins: int, last: int, outs: int, name: str, x: Any, out: Any, op: str,
+        schedule: Any, root: int, fresh: Any, *, remember: bool = True,
+    ) -> None:  # fmt: skip
+        """Point the right program at the arrays and run it; remember the call if its arrays may come again."""
+        apart = self._apart(ready, first, ins, last, outs)
+        side = ready.sides.get(apart) or self._side(ready, apart)
+        side.point(first, last)
+        if self._outside is None and not self._retired:
+            status = self._enter(side.start)
+            if status != at.FINE:
+                self._trouble(ready, side, status)
+        else:
+            self._enter_call(ready, side)
+        if remember and (fresh is None or side.apart):
+            if len(self._memos) >= MOST_MEMOS:
+                self._memos.clear()
+            memo = _Memo(x, out, op, schedule, root, ready, side, fresh, first, last, broadcast=name == "broadcast")
+            self._memos[name, id(x), id(out)] = memo
 
     def _locked(
         self, name: str, x: Any, out: Any, op: str, schedule: Any, root: int, unit: int | None
@@ -376,15 +438,19 @@ class Communicator:
         last = where(back) if back is not None and back.size else 0
         if source is None and in_place:
             first = last
-        apart = self._apart(ready, first, ins * e.size, last, outs * e.size)
-        side = self._point(ready, apart, first, last)
-        self._enter_call(ready, side)
+        plain = (source is a or a is None) and back is b and isinstance(given, np.ndarray)
+        self._go(
+            ready, first, ins * e.size, last, outs * e.size, name, given, out, op, schedule, int(root), fresh, remember=plain
+        )
         if back is not None and b is not None and back is not b:
             b[...] = back.reshape(b.shape)
-        plain = (source is a or a is None) and back is b and isinstance(given, np.ndarray)
-        self._memo = None
-        if plain and (fresh is None or side.apart):
-            self._memo = _Memo(name, given, out, op, schedule, int(root), ready, side, fresh)
+        if plain and unit is None and (name == "broadcast" and out is None or c.inputs[rank] and c.outputs[rank]):
+            shift = (shifts(c, count)[rank] or 0) * e.size if in_place and name != "broadcast" else 0
+            if len(self._known) >= MOST_MEMOS:
+                self._known.clear()
+            self._known[_shape_key(name, x, out, op, schedule, root)] = _Known(
+                ready, schedule, in_place, shift, ins * e.size, outs * e.size, fresh
+            )
         return result
 
     def _count(self, name: str, model: Array, from_output: bool, schedule: Any, unit: int | None) -> int:
@@ -486,6 +552,8 @@ class Communicator:
         self._prepared[wanted] = ready
         if len(self._prepared) > MOST_PREPARED:
             self._retired.append(self._prepared.popitem(last=False)[1])
+            self._memos.clear()
+            self._known.clear()
         return ready
 
     def _side(self, ready: _Prepared, apart: bool) -> Ready:
@@ -499,11 +567,6 @@ class Communicator:
             )  # fmt: skip
             if self._outside is not None:
                 self._outside.prepare(side, ready.element)
-        return side
-
-    def _point(self, ready: _Prepared, apart: bool, first: int, last: int) -> Ready:
-        side = self._side(ready, apart)
-        side.point(first, last)
         return side
 
     def _enter_call(self, ready: _Prepared, side: Ready | None = None) -> None:
@@ -521,7 +584,8 @@ class Communicator:
 
     def _trouble(self, ready: _Prepared, side: Ready, status: int) -> None:
         if status == at.OTHER_PROGRAM:  # the arrays of some rank can't be reached: all go through scratch
-            other = self._point(ready, True, int(side.bases[self.rank, 0]), int(side.bases[self.rank, 1]))
+            other = self._side(ready, True)
+            other.point(int(side.bases[self.rank, 0]), int(side.bases[self.rank, 1]))
             again = self._enter(other.start)
             if again != at.FINE:
                 self._trouble(ready, other, again)
@@ -603,32 +667,51 @@ class _Prepared:
     sides: dict[bool, Ready]
 
 
+@dataclass(eq=False)
+class _Known:
+    """What was found out about arrays of one shape; `schedule` is kept so that its id stays its own."""
+
+    ready: _Prepared
+    schedule: Any
+    in_place: bool
+    shift: int
+    ins: int
+    outs: int
+    fresh: Any
+
+
+def _shape_key(name: str, x: Any, out: Any, op: str, schedule: Any, root: int) -> Any:
+    """What `_Known` is found by; None, which nothing is, for what is not NumPy's."""
+    if type(x) is not np.ndarray or not (out is None or type(out) is np.ndarray):
+        return None
+    named = schedule if isinstance(schedule, str) else id(schedule)
+    if out is None or out is x:
+        return name, x.shape, x.dtype, op, named, root, out is x
+    return name, x.shape, x.dtype, op, named, root, out.shape, out.dtype
+
+
 class _Memo:
-    """The call before, to be found again by the very same arguments."""
+    """A call, to be found again by the very same arguments. Arrays are held weakly."""
 
     def __init__(
-        self, name: str, x: Any, out: Any, op: str, schedule: Any, root: int, ready: _Prepared, side: Ready, fresh: Any
+        self, x: Any, out: Any, op: str, schedule: Any, root: int, ready: _Prepared, side: Ready, fresh: Any, first: Any,
+        last: int = 0, *, broadcast: bool = False,
     ) -> None:  # fmt: skip
-        self.name, self.op, self.schedule, self.root = name, op, schedule, root
+        self.op, self.schedule, self.root = op, schedule, root
         self.ready, self.side, self.fresh = ready, side, fresh
+        self.first, self.last = first, last
         self._x = _nothing if x is None else weakref.ref(x)
-        self._out = _nothing if out is None else weakref.ref(out) if isinstance(out, np.ndarray) else _never
+        self._out = _nothing if out is None else weakref.ref(out)
+        self.result = self._x if broadcast and out is None else self._out
         self._size = x.size if x is not None else 0
         self._dtype = x.dtype if x is not None else None
         self._strides = x.strides if x is not None else None
 
-    @property
-    def result(self) -> Any:
-        """The output, if it was given."""
-        out = self._out()
-        return out if out is not None or self.name != "broadcast" else self._x()
-
-    def fits(self, name: str, x: Any, op: Any, schedule: Any, out: Any, root: int = 0) -> bool:
+    def fits(self, x: Any, op: Any, schedule: Any, out: Any, root: int = 0) -> bool:
         """Whether a call is the same as this one, arrays and all."""
         return (
             self._x() is x
             and self._out() is out
-            and self.name == name
             and self.op == op
             and (self.schedule is schedule or (isinstance(schedule, str) and self.schedule == schedule))
             and self.root == root
@@ -641,10 +724,6 @@ class _Memo:
 
 def _nothing() -> None:
     return None
-
-
-def _never() -> object:
-    return _never
 
 
 def check_size(n: int, timeout: float) -> None:

@@ -25,7 +25,7 @@ from algocc.table import Schedule
 
 Ints = NDArray[np.int64]
 
-APART_BYTES = 512 << 10
+APART_BYTES = 1 << 20
 """Scratch of a rank that its programs keep within, where tiles can be so small: it stays in the rank's own cache."""
 
 APART_BYTES_IF_CROWDED = 16 << 20
@@ -231,14 +231,16 @@ class Ready:
         block[at.PRELUDE] = prelude(program, rank, node.ranks) if apart and ready.iterations and not outside else 0
         block[at.LEAVERS], block[at.LEAVER_COUNT] = address(self._leavers), len(leavers)
         self.start = address(block)
+        self.pointed: object = None
         # For messages between nodes:
         self.stops: list[Any] = []
         self.size = e.size
         self.stride = ready.scratch // max(1, program.scratch)
         self.lengths = chunks(program.collective, Buffer.INPUT, count).length
 
-    def point(self, source: int, target: int) -> None:
-        """Take input and output from these addresses in the next calls."""
+    def point(self, source: int, target: int, whose: object = None) -> None:
+        """Take input and output from these addresses in the next calls; `pointed` says for whom, if that is given."""
+        self.pointed = whose
         self.bases[self.rank, 0], self.bases[self.rank, 1] = source, target
         if not self.apart:
             self.record[at.INPUT_AT - 1] = source - self._base

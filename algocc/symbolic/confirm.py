@@ -15,7 +15,6 @@ from algocc.invariant import ANYTHING, FINISHED, Holds, shown
 from algocc.symbolic.record import Phase, observed
 from algocc.symbolic.state import chunk_of
 from algocc.symbolic.task import TASKS, Task
-from algocc.symbolic.world import Unprovable
 from algocc.table import Schedule, form_failures, steps_of
 from algocc.verifier import verify
 
@@ -92,7 +91,7 @@ def _wrong_invariant(algorithm: Algorithm, n: int, params: dict[str, Any]) -> Co
         task = next(t for c, t in TASKS.items() if c.__name__ == s.collective.name)(
             n, **s.collective.params, chunks=s.collective.chunks
         )
-    except (UsageError, Unprovable, StopIteration):
+    except Exception:  # no schedule for this n, or no collective that can be compared: nothing to say of the invariant
         return None
     if form_failures(s):
         return None
@@ -100,7 +99,10 @@ def _wrong_invariant(algorithm: Algorithm, n: int, params: dict[str, Any]) -> Co
     last = max(states)
     for phase in phases:
         for t in range(1 if phase.steps == 1 else 0, phase.steps + 1):
-            wrong = _compare(s, task, phase, t, states[min(phase.start + t, last)])
+            try:
+                wrong = _compare(s, task, phase, t, states[min(phase.start + t, last)])
+            except Exception as error:  # whatever the invariant does, it claims nothing
+                wrong = f"the invariant of {phase.name} fails: {type(error).__name__}: {error}"
             if wrong:
                 return Counterexample("invariant", n, params, phase.start + t, wrong)
     return None

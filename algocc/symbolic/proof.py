@@ -19,7 +19,7 @@ from algocc.symbolic.obligations import Obligation, check_schedule
 from algocc.symbolic.record import Logarithms, Recorder, recorded
 from algocc.symbolic.rounds import is_total
 from algocc.symbolic.theory import Term
-from algocc.symbolic.world import Unprovable, World
+from algocc.symbolic.world import Unprovable, World, written_by_others
 
 FREE: dict[str, tuple[str, Callable[[Term, Term], Term]]] = {
     "root": ("every root", lambda root, n: z3.And(0 <= root, root < n)),
@@ -129,11 +129,10 @@ def _obligations(
 
     def run() -> Any:
         try:
-            return write(n, **{**fixed, **unknown})
+            with written_by_others(algorithm.name):
+                return write(n, **{**fixed, **unknown})
         except UsageError as error:
             return _Refused(str(error))
-        except (TypeError, ValueError, AttributeError) as error:
-            raise Unprovable(f"the function does not take an unknown n: {error}") from error
 
     found: list[Obligation] = []
     paths = world.paths(run)

@@ -13,7 +13,7 @@ from algocc.symbolic.number import Number, number, truth
 from algocc.symbolic.record import Phase
 from algocc.symbolic.task import Task
 from algocc.symbolic.theory import Term
-from algocc.symbolic.world import Path, Unprovable, World, conjunction
+from algocc.symbolic.world import Path, Unprovable, World, conjunction, written_by_others
 
 
 @dataclass(frozen=True)
@@ -114,14 +114,16 @@ class Template:
 
     def _say(self, world: World, task: Task, invariant: Invariant) -> Said:
         rank, chunk = Number(world, self.rank), Number(world, self.chunk)
-        claim: Claim = invariant(rank, chunk, Number(world, self.step), task.n)
+        with written_by_others("the invariant"):
+            claim: Claim = invariant(rank, chunk, Number(world, self.step), task.n)
         if claim is ANYTHING:
             return Said(False, z3.IntVal(0), z3.BoolVal(False))
         if claim is FINISHED:
             claim = task.finished(rank, chunk)
         if not isinstance(claim, Holds):
             raise Unprovable(f"an invariant says Holds(…), FINISHED or ANYTHING, found {claim!r:.60}")
-        has = truth(world, claim.ranks(Number(world, self.p))).term
+        with written_by_others("the invariant"):
+            has = truth(world, claim.ranks(Number(world, self.p))).term
         return Said(True, number(world, chunk_of(claim, chunk)).term, has)
 
     def at(self, step: Term) -> View:

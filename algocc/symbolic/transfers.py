@@ -13,7 +13,7 @@ from algocc.symbolic.number import Number, number, truth
 from algocc.symbolic.record import Phase
 from algocc.symbolic.task import Task
 from algocc.symbolic.theory import MOD, Term
-from algocc.symbolic.world import Unprovable, World, conjunction
+from algocc.symbolic.world import World, conjunction, written_by_others
 
 
 @dataclass(frozen=True)
@@ -108,10 +108,8 @@ def families(world: World, task: Task, phase: Phase, step: Term) -> list[Family]
 
 def _evaluate(world: World, task: Task, phase: Phase, rank: Term, step: Term) -> tuple[Any, tuple[Term, ...]]:
     before = len(world.bound)
-    try:
+    with written_by_others(phase.name):
         said = phase.rule(Number(world, rank), Number(world, step) + phase.first, task.n)
-    except (TypeError, AttributeError, ValueError) as error:
-        raise Unprovable(f"{phase.where}: {phase.name} does not take unknown numbers: {error}") from error
     return said, tuple(x for x, _, _ in world.bound[before:])
 
 

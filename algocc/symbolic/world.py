@@ -157,6 +157,20 @@ class World:
             self._script = saved
 
 
+@contextmanager
+def written_by_others(what: str) -> Iterator[None]:
+    """The body runs the code of a schedule; whatever fails in it is Unprovable.
+
+    what: what it is.
+    """
+    try:
+        yield
+    except AlgoccError:
+        raise
+    except Exception as error:
+        raise Unprovable(f"{what} does not take unknown numbers: {type(error).__name__}: {error}") from error
+
+
 def conjunction(terms: Sequence[Term]) -> Term:
     """All of them."""
     return z3.And(*terms) if terms else z3.BoolVal(True)

@@ -19,7 +19,7 @@ from algocc.collective import Buffer
 from algocc.errors import UsageError
 from algocc.render import diagram, transfer
 from algocc.table import Failure, Layout, Schedule, layout
-from algocc.verifier.dataflow import MISFIT, RACE, UNWRITTEN_SOURCE, Trace, judge, trace
+from algocc.verifier.dataflow import MISFIT, RACE, UNWRITTEN_SOURCE, judge, trace
 from algocc.verifier.explain import _input, _spell, explain, explain_trouble
 from algocc.verifier.report import IDEMPOTENT, Report, verify
 
@@ -149,7 +149,9 @@ def smallest_counterexample(
 def _shown(
     s: Schedule, report: Report, tried: tuple[int, ...], smallest: bool, in_place: bool, op: str | None
 ) -> Counterexample:
-    failure, chain, table = report.failures[0], (), ""
+    failure = report.failures[0]
+    chain: tuple[Link, ...] = ()
+    table = ""
     if report.program is None and failure.level != "form":
         failure, chain, table = _first_bad(s.matched(), in_place, op)
     elif failure.level == "form":
@@ -192,15 +194,16 @@ class _Events:
         self.last = {place: i for place, i in of_input.items()}  # inputs count as the first events
         self.writers: dict[tuple[int, int], list[int]] = {}
         self.holds: dict[int, Counter[int]] = {}
-        rank, peer = places.start[s.rank, s.buffer] + s.chunk, places.start[s.peer, s.peer_buffer] + s.peer_chunk
+        source = places.start[s.rank, s.buffer] + s.chunk
+        target = places.start[s.peer, s.peer_buffer] + s.peer_chunk
         for first, last in zip(s.step_start[:-1].tolist(), s.step_start[1:].tolist(), strict=True):
             read = [
-                [self.last.get(int(places.alias[rank[row] + i]), -1) for i in range(s.count[row])]
+                [self.last.get(int(places.alias[source[row] + i]), -1) for i in range(s.count[row])]
                 for row in range(first, last)
             ]
             for row, values in zip(range(first, last), read, strict=True):
                 for i, value in enumerate(values):
-                    place = int(places.alias[peer[row] + i])
+                    place = int(places.alias[target[row] + i])
                     self.over.append(self.last.get(place, -1))
                     old = (self.over[-1],) if s.action[row] else ()
                     event = self.inputs + len(self.row)
@@ -260,7 +263,7 @@ def _first_bad(s: Schedule, in_place: bool, op: str | None) -> tuple[Failure, tu
         if later is not None and kind != MISFIT:
             first = f"; the first to write it is step {s.step[later]}"
             failure = replace(failure, found=failure.found + first + (f" ({s.source(later)})" if s.source(later) else ""))
-        return failure, *_drawn(events, chain, set(ends), {}, kind != MISFIT)
+        return failure, *_drawn(events, chain, set(ends), Counter(), kind != MISFIT)
     idempotent = s.collective.idempotent or op in IDEMPOTENT
     wrong = verdict.wrong[:MOST_OUTPUTS]
     if int(s.count.sum()) > MOST_EVENTS:
@@ -372,5 +375,3 @@ def _drawn(
         )  # fmt: skip
     return tuple(links), diagram(only, most=MOST_SHOWN, busy=True)
 
-
-__all__ = ["Counterexample", "Link", "Trace", "smallest_counterexample"]

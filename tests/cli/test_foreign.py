@@ -31,7 +31,7 @@ def test_verify_in_a_mode(algocc: Algocc) -> None:
 
 def test_verify_says_what_only_a_file_has(algocc: Algocc) -> None:
     out = algocc(f"verify {DATA}/fixtures/ar_oneshot_n4_rotated_order.xml").out
-    assert "bits        1 output chunks are added up in another order on other ranks: their bits may differ" in out
+    assert "bits        1 output chunks are added up in another order on each rank: bits may differ" in out
     out = algocc(f"verify {DATA}/public/test~execution-files~sendrecv.json__7bedb250.json").out
     assert "note        test~execution-files~sendrecv.json__7bedb250.json:3: plan: key 'colletive' is read as" in out
 

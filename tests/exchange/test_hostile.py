@@ -70,6 +70,27 @@ def test_huge_counts_are_refused_before_memory_is_asked_for() -> None:
         read(text, "f")
 
 
+def test_huge_but_legal_work_is_refused() -> None:
+    head = '<algo name="x" proto="LL" nchannels="1" nchunksperloop="1000000" ngpus="1" coll="allreduce" inplace="1"'
+    step = '<step s="{}" type="cpy" srcbuf="i" srcoff="0" dstbuf="s" dstoff="0" cnt="1000000" depid="-1" deps="-1"/>'
+    body = "".join(step.format(i) for i in range(100))
+    gpu = '<gpu id="0" i_chunks="1000000" o_chunks="0" s_chunks="1000000"><tb id="0" send="-1" recv="-1" chan="0">'
+    f = read(f"{head}>{gpu}{body}</tb></gpu></algo>".encode(), "f")
+    with pytest.raises(
+        UsageError, match="f: 200000000 chunks read and written, wanted at most 16777216: it is too large"
+    ):
+        verdict(f)
+
+
+def test_many_ranks_of_nothing() -> None:
+    gpus = "".join(f'<gpu id="{i}" i_chunks="0" o_chunks="0" s_chunks="0"/>' for i in range(20_000))
+    head = '<algo proto="LL" nchannels="1" nchunksperloop="20000" ngpus="20000" coll="alltoall" inplace="0"'
+    with pytest.raises(
+        UsageError, match="f:1: algo: 20000 ranks of 20000 chunks, wanted at most 4194304 chunks in all"
+    ):
+        read(f"{head}>{gpus}</algo>".encode(), "f")
+
+
 @given(st.integers(0, 2**32), st.sampled_from(range(len(SEEDS))))
 @settings(max_examples=150)
 def test_random_damage(seed: int, which: int) -> None:

@@ -13,7 +13,7 @@ from algocc.kernels.operators import ELEMENTS, OPERATORS, refusal
 from algocc.runtime import buffer_elements, count_wrong, expected, make_inputs
 from algocc.runtime.communicator import APART_UP_TO, Communicator
 from algocc.runtime.rank import disagreement
-from algocc.runtime.spawn import spawn
+from algocc.runtime.launch import spawn
 
 CANARY = 0xA5
 

@@ -17,7 +17,7 @@ from algocc.errors import RunError, UsageError
 from algocc.runtime import count_wrong, expected, make_inputs
 from algocc.runtime.communicator import APART_UP_TO, Communicator
 from algocc.runtime.heap import Heap, nameless
-from algocc.runtime.spawn import spawn
+from algocc.runtime.launch import spawn
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are started by fork here")
 
@@ -146,7 +146,7 @@ def how_it_ends(comm, how, told):
     ("middle", r"rank 1: its process \d+ has ended", "rank 1 failed: its process ended by signal 9"),
 ])  # fmt: skip
 def test_a_rank_that_ends_is_named_by_all_others_and_nothing_is_left(how, named, parent, tmp_path, monkeypatch):
-    from algocc.runtime import spawn as module
+    from algocc.runtime import launch as module
 
     monkeypatch.setattr(module, "AFTER_A_FAILURE", 0.5)
     before = leftovers()

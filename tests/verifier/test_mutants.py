@@ -85,20 +85,22 @@ def test_the_truth_agrees_with_the_reference(bench: ModuleType) -> None:
                 right, as_sets, _ = bench.schedule_truth(m.thing, rng, in_place=m.in_place)
                 assert right == reference.is_correct(m.thing, in_place=m.in_place)
                 assert as_sets == reference.is_correct(m.thing, in_place=m.in_place, idempotent=True)
-        elif m.thing.moves <= 6 and verify_program(m.thing).well_formed and m.kind not in ("like", "flag"):
+        elif m.thing.moves <= 6 and verify_program(m.thing).well_formed and (
+            m.kind not in ("like", "flag") and "slips" not in m.kind
+        ):
             truth, raced, _ = bench.program_truth(m.thing, rng)
             try:
                 results = reference.all_interleavings(m.thing, 3000, iterations=2)
             except UsageError:
                 continue
             except reference.ScheduleError:
-                assert truth == "wrong"
+                assert truth != "right"
                 looked["stuck or unwritten"] += 1
                 continue
             every = all(reference.is_right(m.thing, outputs) for outputs in results)
             looked["right" if every else "wrong"] += 1
-            assert every or truth == "wrong"
-            assert not every or truth != "wrong" or m.thing.collective.chunks > 1
+            assert every or truth != "right"
+            assert not every or truth != "wrong"
             assert len(results) == 1 or raced, "no race, one result"
     assert min(looked[k] for k in ("right", "wrong", "stuck or unwritten")) > 5, looked
 
