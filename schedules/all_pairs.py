@@ -1,4 +1,7 @@
-"""All-pairs algorithms: every rank sends to every other at once, for fully connected ranks and small vectors."""
+"""All-pairs algorithms: every rank sends to every other at once, for fully connected ranks and small vectors.
+
+Cowan et al., "MSCCLang: Microsoft Collective Communication Language", ASPLOS 2023.
+"""
 
 from __future__ import annotations
 

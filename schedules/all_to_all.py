@@ -2,6 +2,9 @@
 
 Few messages or little volume: direct, pairwise and shifted send every block once, to its end; Bruck sends
 blocks together and on, in logarithmic steps; the two-level one sends one message for a whole group of ranks.
+
+Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", IJHPCA 2005 (in pairs);
+Cowan et al., "MSCCLang: Microsoft Collective Communication Language", ASPLOS 2023 (two levels).
 """
 
 from __future__ import annotations

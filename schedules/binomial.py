@@ -3,6 +3,9 @@
 Places are counted from the root. The parent of a place clears its lowest set bit, so the subtree of a place
 that is an odd multiple of 2^t is the 2^t places from itself on: a run of neighbours. Going up, step t takes the
 odd multiples of 2^t; going down, the same in the opposite order.
+
+Johnsson and Ho, "Optimum broadcasting and personalized communication in hypercubes", IEEE Transactions on Computers
+1989.
 """
 
 from __future__ import annotations

@@ -2,6 +2,10 @@
 
 Rank = group number * size + place. The ranks of one place in all groups are a *rail*: where each has its own
 network port, messages between groups that stay on a rail use all ports at once and meet no one else's.
+
+Jia et al., "Highly scalable deep learning training system with mixed-precision: training ImageNet in four minutes",
+arXiv:1807.11205 (leaders); Cho et al., "BlueConnect: decomposing all-reduce for deep learning on heterogeneous network
+hierarchy", MLSys 2019 (shards).
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Places are counted from the root. The parent of a place clears its lowest nonzero digit to the base k, so k = 2
 is the binomial tree.
+
+Wilkins et al., "Generalized collective algorithms for the exascale era", CLUSTER 2023.
 """
 
 from __future__ import annotations

@@ -9,9 +9,10 @@ De Sensi et al., "Swing: short-cutting rings for higher bandwidth allreduce", NS
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from algocc.collective import all_reduce
-from algocc.decorator import require, schedule
+from algocc.decorator import schedule
 from algocc.schedules.arithmetic import ceil_log
 from algocc.steps import Steps
 
@@ -26,7 +27,7 @@ def reach(step: int) -> int:
 
 
 def spread_from_zero(n: int) -> list[list[tuple[int, int]]]:
-    """How a block of rank 0 reaches all others, (sender, receiver) in each step: the farthest peers first.
+    """How a block of rank 0 reaches all others of an even n, (sender, receiver) in each step: the farthest peers first.
 
     A rank that has the block sends it to its peer of the step, unless the peer has it already.
 
@@ -43,24 +44,44 @@ def spread_from_zero(n: int) -> list[list[tuple[int, int]]]:
     return steps
 
 
-@schedule(collective="all_reduce", takes="n even, or 1", steps="2*d", sent="2*(n - 1)/n")
+def with_the_odd_one(step: int, even: int) -> NDArray[np.int64]:
+    """If one rank is left over, those of the others that it exchanges with in a step: half, then half of the rest.
+
+    >>> [with_the_odd_one(step, 10).tolist() for step in range(4)]
+    [[5, 6, 7, 8, 9], [2, 3, 4], [1], [0]]
+    """
+    last = step == ceil_log(even) - 1
+    return np.arange(0 if last else even >> step + 1, even >> step)
+
+
+@schedule(collective="all_reduce", steps="2*ceil_log(n - n % 2)", sent="2*(n - 1)/n")
 def swing(n: int) -> Steps:
     """Swing AllReduce: ReduceScatter between swinging peers, then the same backwards as AllGather.
 
     Chunk b is gathered at rank b, up the tree by which it spreads afterwards. The trees of even ranks are the
-    tree of rank 0 turned, those of odd ranks its mirror image. Bandwidth optimal in 2 ceil(log2 n) steps.
+    tree of rank 0 turned, those of odd ranks its mirror image. For odd n the last rank stays outside: it exchanges
+    one chunk each way with every other, with half of them in the first step, where they are busiest too.
+    Bandwidth optimal in 2 ceil(log2 n) steps or fewer.
     """
-    require(n % 2 == 0 or n == 1, "n even, or 1")
+    even = n - n % 2
     s = Steps(all_reduce(n, chunks=n))
-    chunk = np.arange(n)
+    chunk = np.arange(even)
     mirror = 1 - 2 * (chunk % 2)
-    spreading = spread_from_zero(n)
-    for pairs in reversed(spreading):
+    steps = list(enumerate(reversed(spread_from_zero(even))))
+    for step, pairs in steps:
         with s.step():
             for parent, child in pairs:
-                s.reduce(src=(chunk + mirror * child) % n, dst=(chunk + mirror * parent) % n, chunk=chunk)
-    for pairs in spreading:
+                s.reduce(src=(chunk + mirror * child) % even, dst=(chunk + mirror * parent) % even, chunk=chunk)
+            if n > even:
+                others = with_the_odd_one(step, even)
+                s.reduce(src=even, dst=others, chunk=others)
+                s.reduce(src=others, dst=even, chunk=even)
+    for step, pairs in reversed(steps):
         with s.step():
             for parent, child in pairs:
-                s.copy(src=(chunk + mirror * parent) % n, dst=(chunk + mirror * child) % n, chunk=chunk)
+                s.copy(src=(chunk + mirror * parent) % even, dst=(chunk + mirror * child) % even, chunk=chunk)
+            if n > even:
+                others = with_the_odd_one(step, even)
+                s.copy(src=others, dst=even, chunk=others)
+                s.copy(src=even, dst=others, chunk=even)
     return s

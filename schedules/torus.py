@@ -1,4 +1,7 @@
-"""Torus: AllReduce by rings along each dimension of a grid of ranks."""
+"""Torus: AllReduce by rings along each dimension of a grid of ranks.
+
+Jain and Sabharwal, "Optimal bucket algorithms for large MPI collectives on torus interconnects", ICS 2010.
+"""
 
 from __future__ import annotations
 

@@ -175,7 +175,7 @@ def test_errors_name_the_line_that_wrote_it(write, message):
     [
         None,
         3,
-        (1, 2, 3, 4, 5, 6, 7),
+        (1, 2, 3, 4, 5, 6, 7, 8, 9),
         (0.5, 1),
         ("a", "b"),
         Transfer(0, 0, count=1.5),

@@ -53,7 +53,7 @@ def bench_command(
     under_mpi = any(v in os.environ for v in UNDER_MPIEXEC)
     backend = backend or ("mpi" if under_mpi else "processes")
     sizes = steps(begin, end, factor)
-    kwargs = {"dtype": dtype, "op": op, "root": root, "iters": iters, "shared": memory == "shared"}
+    kwargs: dict[str, Any] = {"dtype": dtype, "op": op, "root": root, "iters": iters, "shared": memory == "shared"}
     if backend == "mpi":
         with Communicator.mpi(timeout=timeout) as comm:
             if n is not None and n != comm.size:

@@ -2,9 +2,9 @@
 
 from algocc.runtime.communicator import Communicator
 from algocc.runtime.geometry import buffer_elements, in_place_buffers
+from algocc.runtime.launch import spawn
 from algocc.runtime.measure import Timing, bandwidths, measure
 from algocc.runtime.oracle import count_wrong, expected, make_inputs
-from algocc.runtime.launch import spawn
 from algocc.runtime.threads import Threads, run
 
 __all__ = [

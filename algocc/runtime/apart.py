@@ -43,7 +43,7 @@ def lower_apart(s: Schedule, *, in_place: bool = False, nodes: Sequence[int] | N
     >>> print(listing(lower_apart(one_shot(2))))
     program one_shot: all_reduce n=2 chunks=1, out of place; 2 lanes, 4 moves, 2 counters, 1 scratch slots a rank
     rank 0 lane 0
-      0: wait c1>=1'; scratch[0] = in[0]; signal c0
+      0: wait c1>=2'; scratch[0] = in[0]; signal c0
       1: wait c1>=1; out[0] = in[0] + r1.scratch[0]; signal c0
     rank 1 lane 1
       0: wait c0>=2'; scratch[0] = in[0]; signal c1

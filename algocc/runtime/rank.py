@@ -25,15 +25,17 @@ from algocc.table import Schedule
 
 Ints = NDArray[np.int64]
 
-APART_BYTES = 1 << 20
-"""Scratch of a rank that its programs keep within, where tiles can be so small: it stays in the rank's own cache."""
+APART_BYTES = 4 << 20
+"""Scratch of a rank that its programs keep within, where tiles can be so small: what ranks hand each other stays in cache."""
 
-APART_BYTES_IF_CROWDED = 16 << 20
-"""The same for all ranks together where they share processors: a tile costs turns of all of them, so there are fewer, and
-what they hold stays in the cache that the processors share."""
+APART_BYTES_IF_CROWDED = 64 << 20
+"""The same for all ranks together where they share processors. A tile costs turns of all of them, which the scheduler may
+take milliseconds for, so there are few."""
 
 SMALLEST_TILE = 16 << 10
+LARGEST_TILE = 1 << 20
 TILE_BYTES = 256 << 10
+"""Bytes of a tile where peers reach the arrays themselves."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,7 @@ def tile_bytes(program: Program, *, apart: bool, crowded: bool) -> int:
         return TILE_BYTES
     if crowded:
         return max(SMALLEST_TILE, APART_BYTES_IF_CROWDED // max(1, program.scratch * program.n))
-    return min(TILE_BYTES, max(SMALLEST_TILE, APART_BYTES // max(1, program.scratch)))
+    return min(LARGEST_TILE, max(SMALLEST_TILE, APART_BYTES // max(1, program.scratch)))
 
 
 def prelude(p: Program, lane: int, nodes: Sequence[int]) -> int:

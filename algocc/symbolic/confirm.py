@@ -23,7 +23,7 @@ Memory = dict[tuple[int, int, int], "Counter[tuple[int, int]]"]
 SMALL = range(1, 25)
 """Numbers of ranks that are always tried."""
 LARGE = 64
-"""Numbers of ranks beyond which an example of the solver is not built."""
+"""Up to the example of the solver they are tried, if it has no more ranks than this."""
 
 
 @dataclass(frozen=True)
@@ -44,15 +44,19 @@ class Counterexample:
 
 
 def counterexample(
-    algorithm: Algorithm, fixed: dict[str, Any], free: Iterable[str], examples: Iterable[dict[str, int]]
+    algorithm: Algorithm, fixed: dict[str, Any], free: Iterable[str], examples: Iterable[dict[str, int]], small: int = 0
 ) -> Counterexample | None:
     """The first number of ranks for which the schedule is wrong, or else for which the invariant is.
 
     fixed, free: parameters with a value, and those that may have any.
     examples: numbers that the solver came up with, tried as well.
+    small: try numbers of ranks up to this only.
     """
-    sizes = [*SMALL, *sorted({e["n"] for e in examples if SMALL.stop <= e.get("n", 0) <= LARGE})]
+    last = max([SMALL.stop - 1, *(e["n"] for e in examples if e.get("n", LARGE + 1) <= LARGE)])
+    sizes = range(SMALL.start, last + 1)
     free = tuple(free)
+    if small:
+        sizes = range(1, small + 1)
     for check in (_wrong_schedule, _wrong_invariant):
         for n in sizes:
             for params in _values(free, n):

@@ -45,6 +45,8 @@ from algocc.symbolic.theory import Term
 from algocc.symbolic.transfers import Family, Sent, families
 from algocc.symbolic.world import Unprovable, World
 
+FEW = (2, 4, 8, 16, 32, 64)
+"""Numbers of ranks, up to which an example is looked for."""
 GUESSES = 40
 """Guesses of who brings a contribution that are tried together."""
 
@@ -85,9 +87,18 @@ class Checker:
                 continue
             status = "failed" if verdict == "sat" else "unknown"
             if model is not None:
+                model = self._smaller(model, [*hypotheses, z3.Not(goal)])
                 example = {key: _value(model, term) for key, term in {"n": self.n, **watch}.items()}
             break
         self.found.append(Obligation(self.phase, name, statement, status, example))
+
+    def _smaller(self, model: Any, claims: list[Term]) -> Any:
+        """A model of few ranks, if there is one."""
+        for most in FEW:
+            verdict, found = self.world.refute(*claims, self.n <= most)
+            if verdict == "sat":
+                return found
+        return model
 
     def rank(self, name: str) -> tuple[Term, list[Term]]:
         """Some rank, and that it is one."""

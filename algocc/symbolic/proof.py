@@ -27,9 +27,11 @@ FREE: dict[str, tuple[str, Callable[[Term, Term], Term]]] = {
 }
 """Parameters that the proof leaves open where they are not given: in words, and their range."""
 
+TRIED = 6
+"""Numbers of ranks for which what is proved is tried as well: a rule might tell unknown numbers from ints."""
 ASSUMED = (
     "all transfers of a step read the state before the step and take effect together after it",
-    "the builder writes, for a given n, the rows that the rule returns; numbers fit in 32 bits",
+    "the rules compute with arrays of numbers, of 32 bits, as they do with unknown ones; the builder writes what they return",
     "outputs and inputs are separate memory; the order of the operands of a reduction is not part of the claim",
     "z3, the axioms of algocc.symbolic.theory and the obligations of algocc.symbolic.obligations are sound",
 )
@@ -95,6 +97,7 @@ def prove(algorithm: Algorithm, *, timeout: float = 10, **params: Any) -> Proof:
     free = tuple(name for name in algorithm.parameters if name in FREE and name not in params)
     domain = ", ".join(["every n ≥ 1", *(FREE[name][0] for name in free)])
     about = algorithm.name, algorithm.collective
+    kept = {name: value for name, value in fixed.items() if name not in free}
     found: list[Obligation] = []
     try:
         found, steps, refusals = _obligations(algorithm, fixed, free, timeout)
@@ -102,13 +105,11 @@ def prove(algorithm: Algorithm, *, timeout: float = 10, **params: Any) -> Proof:
             takes = algorithm.takes or "; ".join(refusals)
             domain = domain.replace("every n ≥ 1", f"every n ≥ 1 that it takes ({takes})")
         bad = next((o for o in found if o.status != "ok"), None)
-        if bad is None:
+        if bad is None and counterexample(algorithm, kept, free, [], TRIED) is None:
             return Proof(*about, "proved", domain, found, algorithm.steps if steps else "")
-        why = "the solver gave up on it" if bad.status == "unknown" else "it does not follow from the invariant"
-        reason = f"{bad.phase}: {bad.name}: {bad.statement}: {why}"
+        reason = _reason(bad)
     except Unprovable as error:
         reason = _located(error)
-    kept = {name: value for name, value in fixed.items() if name not in free}
     wrong = counterexample(algorithm, kept, free, [o.example for o in found])
     if wrong is not None:
         return Proof(*about, "disproved", domain, found, counterexample=wrong)
@@ -152,6 +153,13 @@ def _obligations(
             steps &= is_total(world, task, c.rounds, algorithm.steps, names)
         found += c.found
     return found, steps, refusals
+
+
+def _reason(bad: Obligation | None) -> str:
+    if bad is None:
+        return "the rules do other things with unknown numbers than with given ones"
+    why = "the solver gave up on it" if bad.status == "unknown" else "it does not follow from the invariant"
+    return f"{bad.phase}: {bad.name}: {bad.statement}: {why}"
 
 
 def _located(error: Unprovable) -> str:

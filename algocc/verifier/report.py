@@ -240,13 +240,13 @@ def summary(r: Report) -> str:
         lines += [f"    {f}" for f in r.failures]
     if r.steps or r.correct:
         b = r.bound
-        lines.append(f"  steps       {r.steps}{_against(r.steps, b.rounds if b else None)}")
+        lines.append(f"  steps       {r.steps}{_against(r.steps, b.rounds if b else None, r.correct)}")
         for name, value, least in (
             ("sent", r.sent_max, b.sent if b else None),
             ("received", r.received_max, b.received if b else None),
             ("reduced", r.reduced_max, b.reduced if b else None),
         ):
-            lines.append(f"  {name:<11} {value} of the vector by the busiest rank{_against(value, least)}")
+            lines.append(f"  {name:<11} {value} of the vector by the busiest rank{_against(value, least, r.correct)}")
     needs = [
         word
         for word, needed in (("commute", r.needs_commutative), ("be idempotent", r.needs_idempotent))
@@ -259,11 +259,12 @@ def summary(r: Report) -> str:
     return "\n".join(lines)
 
 
-def _against(value: Fraction | int, least: Fraction | int | None) -> str:
+def _against(value: Fraction | int, least: Fraction | int | None, correct: bool) -> str:
+    """A cost against its bound; what is wrong is never optimal."""
     if least is None:
         return ", no bound is known"
     if value == least:
-        return f", bound {least}: optimal"
+        return f", bound {least}" + (": optimal" if correct else "")
     ratio = f" ({float(value / least):.4g} times)" if least and isinstance(value, Fraction) else ""
     return f", bound {least}{ratio}"
 

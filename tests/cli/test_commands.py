@@ -84,14 +84,14 @@ def test_verify_many_n(algocc: Algocc) -> None:
 
 
 def test_verify_skips_what_a_schedule_does_not_take(algocc: Algocc) -> None:
-    done = algocc("verify swing -n 2..5 --json")
+    done = algocc("verify neighbor_exchange_all_gather -n 2..5 --json")
     assert done.code == 0
     assert [r["n"] for r in done.json["results"]] == [2, 4]
     assert done.json["skipped"] == [
-        {"n": n, "reason": f"swing: n={n}: this algorithm takes n even, or 1"} for n in (3, 5)
+        {"n": n, "reason": f"neighbor_exchange_all_gather: n={n}: this algorithm takes n even, or 1"} for n in (3, 5)
     ]
-    assert algocc("verify swing -n 2..5").out.endswith("swing: correct for all 2 n; 2 skipped\n")
-    assert algocc("verify swing -n 3,5").code == 2, "a schedule that takes none of them"
+    assert algocc("verify neighbor_exchange_all_gather -n 2..5").out.endswith(": correct for all 2 n; 2 skipped\n")
+    assert algocc("verify neighbor_exchange_all_gather -n 3,5").code == 2, "a schedule that takes none of them"
     assert algocc("verify broken.py:fails -n 2..5").code == 2, "a function that fails does not refuse"
 
 

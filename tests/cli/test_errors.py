@@ -16,7 +16,7 @@ HERE = Path(__file__).parent
 UNUSABLE = {
     "verify rnig -n 4": "unknown schedule 'rnig'; did you mean ring? `algocc list` shows all; your own is "
     "file.py:function, or a table in file.json or file.txt",
-    "verify swing -n 3": "swing: n=3: this algorithm takes n even, or 1",
+    "verify neighbor_exchange_all_gather -n 3": "neighbor_exchange_all_gather: n=3: this algorithm takes n even, or 1",
     "verify ring": "ring: on how many ranks? Give -n, as in -n 8",
     "verify ring -n 0": "-n 0: the number of ranks is a whole number of 1 to 1048576",
     "verify ring -n -2": "-n -2: the number of ranks is a whole number of 1 to 1048576",

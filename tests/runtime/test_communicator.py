@@ -12,8 +12,8 @@ from algocc.errors import AlgoccError, RunError, UsageError
 from algocc.kernels.operators import ELEMENTS, OPERATORS, refusal
 from algocc.runtime import buffer_elements, count_wrong, expected, make_inputs
 from algocc.runtime.communicator import APART_UP_TO, Communicator
-from algocc.runtime.rank import disagreement
 from algocc.runtime.launch import spawn
+from algocc.runtime.rank import disagreement
 
 CANARY = 0xA5
 

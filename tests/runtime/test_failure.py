@@ -16,12 +16,13 @@ from algocc.kernels import layout as at
 from algocc.lowering import lower
 from algocc.program import Program
 from algocc.runtime import Threads
+from algocc.runtime.apart import lower_apart
 from algocc.schedules.ring import ring
 from algocc.steps import Steps
 
 
 def exchange() -> Program:
-    """Two ranks, each reducing what the other has, then a round that waits for it."""
+    """Two ranks, each reducing what the other has put in its scratch, then a round that waits for it."""
     s = Steps(all_reduce(2, chunks=2), name="exchange")
     with s.step():
         s.reduce(src=0, dst=1, chunk=1)
@@ -29,7 +30,7 @@ def exchange() -> Program:
     with s.step():
         s.copy(src=0, dst=1, chunk=0)
         s.copy(src=1, dst=0, chunk=1)
-    return lower(s.build())
+    return lower_apart(s.build())
 
 
 def arrays(n, count):
@@ -147,6 +148,7 @@ def test_a_process_that_forgets_to_close_ends():
 import numpy as np
 from algocc.lowering import lower
 from algocc.runtime import Threads
+from algocc.runtime.apart import lower_apart
 from algocc.schedules.ring import ring
 t = Threads(lower(ring(4)), count=8)
 t([np.ones(8, np.float32)] * 4, [np.zeros(8, np.float32) for _ in range(4)])

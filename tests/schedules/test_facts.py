@@ -210,6 +210,17 @@ def test_swing_talks_within_its_reach_and_reaches_all_even_n():
         assert set(hops[step == 1 + t].tolist()) == {abs(reach(t))}
 
 
+def test_swing_with_an_odd_number_of_ranks_leaves_the_last_one_outside():
+    for n in (3, 5, 17, 23):
+        s = swing(n)
+        t = traced(s)
+        assert t.rounds == 2 * ceil_log(n - 1)
+        assert t.sent.tolist() == t.received.tolist() == [2 * (n - 1)] * n
+        _, rank, peer = messages(s)
+        last = (rank == n - 1) | (peer == n - 1)
+        assert np.bincount(rank[last], minlength=n).tolist() == [2] * (n - 1) + [2 * (n - 1)]
+
+
 @pytest.mark.parametrize(
     "algorithm", [hierarchical_all_reduce, rail_aligned_all_reduce], ids=lambda a: a.name
 )
@@ -321,8 +332,7 @@ def test_a_step_of_the_coloured_all_to_all_v_moves_at_most_a_unit(units):
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: swing(5), "swing: n=5: this algorithm takes n even"),
-        (lambda: neighbor_exchange_all_gather(7), "takes n even"),
+        (lambda: neighbor_exchange_all_gather(5), "neighbor_exchange_all_gather: n=5: this algorithm takes n even"),
         (lambda: recursive_halving_reduce_scatter(6), "takes n a power of two"),
         (lambda: torus(12, dims=(3, 5)), r"the product of dims=\[3, 5\]"),
         (lambda: hierarchical_all_reduce(10, group=4), "a multiple of group=4"),

@@ -325,3 +325,6 @@ def test_9_plans_beyond_the_limits_of_the_executor() -> None:
         write_xml.to_msccl_xml(algorithms()["ring"](34), to="rccl")
     limits = pytest.importorskip("algocc.exchange.targets").TARGETS
     assert (limits["msccl-executor"].steps, limits["msccl-executor"].depends) == (64, 127)
+    write_plan = pytest.importorskip("algocc.exchange.write_plan")
+    with pytest.raises(UsageError, match=r"operations, the executor takes 64.*19 channels, the executor takes 16"):
+        write_plan.to_mscclpp_json(algorithms()["one_shot"](20))

@@ -1,0 +1,143 @@
+"""Many random calls, and many ranks that are killed: nothing wrong, nothing left, memory flat.
+
+    python bench/soak.py [--calls 100000] [--kills 20] [-n 4] [--threads]
+
+Every rank draws the same calls from one seed: collective, count, type, operator, schedule, root, kind of memory, in place or
+not, and before some of them sleeps. Every output is compared with NumPy. Then processes are killed at random moments, and
+/dev/shm, descriptors, threads and sockets are compared with those before. It exits with 1 if anything is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from algocc.collective import COLLECTIVES
+from algocc.errors import RunError
+from algocc.runtime import Communicator, count_wrong, expected, make_inputs, spawn
+from algocc.runtime.communicator import ROOTED
+from algocc.runtime.sweep import candidates
+
+NAMES = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "gather", "scatter", "all_to_all", "scan", "barrier")
+
+
+def resident() -> int:
+    """KiB of this process in memory."""
+    return int(Path("/proc/self/status").read_text().split("VmRSS:")[1].split()[0])
+
+
+def calls(comm: Communicator, number: int, seed: int) -> dict[str, Any]:
+    """`number` random calls; how many elements were wrong, and what memory did."""
+    draw, own = random.Random(seed), random.Random(seed + comm.rank)
+    n, r = comm.size, comm.rank
+    known = {name: ["auto", *(c for c in candidates(name, n) if "=" not in c)] for name in NAMES}
+    data: dict[Any, Any] = {}
+    wrong, middle, begin = 0, 0, time.monotonic()
+    for k in range(number):
+        name = draw.choice(NAMES)
+        count = draw.choice((0, 1, n - 1, n + 1, 7, 100, 1003, 5003))
+        dtype, op = draw.choice((("int32", "sum"), ("float32", "max"), ("bfloat16", "sum"), ("int8", "avg")))
+        if (name, op) == ("scan", "avg"):
+            dtype, op = "int8", "sum"
+        root, schedule = draw.randrange(n), draw.choice(known[name]) if draw.random() < 0.3 else "auto"
+        shared, in_place, again = draw.random() < 0.3, draw.random() < 0.4, draw.random() < 0.5
+        if own.random() < 0.002:
+            time.sleep(own.random() * 1e-3)
+        if k == number // 2:
+            middle = resident()
+        if name == "barrier":
+            comm.barrier()
+            continue
+        key = (name, count, dtype, op, root)
+        if key not in data:
+            if len(data) > 200:
+                data.clear()
+            c = COLLECTIVES[name](n, root=root) if name in ROOTED else COLLECTIVES[name](n)
+            inputs = make_inputs(c, count, dtype, op, seed=seed)
+            data[key] = c, inputs[r], expected(c, inputs, op)[r]
+        c, mine, wanted = data[key]
+        make = comm.empty if shared else np.empty
+        x = make(len(mine), mine.dtype)
+        x[:] = mine
+        kwargs: dict[str, Any] = {"schedule": schedule}
+        if name in ("all_reduce", "reduce_scatter", "reduce", "scan"):
+            kwargs["op"] = op
+        if name in ROOTED:
+            kwargs["root"] = root
+        if name == "broadcast" or (name == "scatter" and r != root):
+            out = make(len(wanted), mine.dtype)
+            kwargs["out"] = out
+            x = x if r == root else None
+        elif in_place and name in ("all_reduce", "scan"):
+            kwargs["out"] = x
+        for _ in range(1 + again):
+            if kwargs.get("out") is x and x is not None:
+                x[:] = mine
+            result = getattr(comm, name)(x, **kwargs)
+            if c.outputs[r]:
+                wrong += count_wrong([result.reshape(-1)], [wanted])
+    return {"wrong": wrong, "seconds": time.monotonic() - begin, "grown_kib": resident() - middle}
+
+
+def victim(comm: Communicator, seed: int) -> None:
+    """Calls until one of the ranks kills itself; all others must raise and name it."""
+    draw = random.Random(seed)
+    dead, last = draw.randrange(comm.size), draw.randrange(5, 200)
+    x = comm.empty(draw.choice((10, 100_000)), "int32")
+    x[:] = 1
+    try:
+        for k in range(400):
+            if comm.rank == dead and k == last:
+                os.kill(os.getpid(), signal.SIGKILL)
+            comm.all_reduce(x, "max", out=x)
+    except RunError as error:
+        if f"rank {dead}: its process" not in str(error):
+            raise ValueError(f"rank {dead} is dead, and rank {comm.rank} says: {error}") from error
+        raise
+
+
+def left() -> Any:
+    shm = sorted(p.name for p in Path("/dev/shm").iterdir())
+    names = sorted(line.split()[-1] for line in Path("/proc/net/unix").read_text().splitlines() if "algocc" in line)
+    return len(os.listdir("/proc/self/fd")), threading.active_count(), shm, names
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--calls", type=int, default=100_000)
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("-n", type=int, default=4)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--threads", action="store_true")
+    args = parser.parse_args()
+    print(f"seed {args.seed}")
+    before = left()
+    found = spawn(calls, args.n, args.calls, args.seed, threads=args.threads, **({} if args.threads else {"start": "fork"}))
+    wrong = sum(f["wrong"] for f in found)
+    print(f"{args.calls} calls of {args.n} ranks in {found[0]['seconds']:.0f} s: {wrong} elements wrong; "
+          f"memory of each grew by {[f['grown_kib'] for f in found]} KiB in the second half")  # fmt: skip
+    unnamed = 0
+    for k in range(args.kills):
+        try:
+            spawn(victim, args.n, args.seed + k, start="fork", timeout=20)
+            unnamed += 1
+        except RunError as error:
+            unnamed += "ValueError" in str(error) or "ended by signal 9" not in str(error)
+            if "ValueError" in str(error):
+                print(error)
+    after = left()
+    print(f"{args.kills} kills: {unnamed} not named by all; left behind: {'nothing' if after == before else (before, after)}")
+    return 1 if wrong or unnamed or after != before else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
