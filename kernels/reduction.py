@@ -24,6 +24,7 @@ def build(
     """
     window = P.WINDOW // held_size
     truncates = op == "avg" and not scales
+    both = not dtype.startswith("complex")  # to two destinations at once: an element is one store to each
 
     def reduction(operands, destinations, sources, length, records, ranks, final, partial):
         """Reduce two sources or more.
@@ -44,7 +45,16 @@ def build(
             for s in range(1, sources):
                 b = P.word(operands, destinations + s) + start * size
                 by_b = ranks if P.word(records, s * at.OPERAND_WORDS + at.IS_FIRST) != 0 else 1
-                if s == 1 and s == sources - 1:
+                if both and s == 1 and s == sources - 1 and destinations == 2:
+                    second = P.word(operands, 1) + start * size
+                    for i in range(P.thread(), n, P.threads()):
+                        x, y = P.get_source(dtype, a, i), P.get_source(dtype, b, i)
+                        if scales:
+                            x, y = divide(x, by_a), divide(y, by_b)
+                        x = combine(op, x, y)
+                        P.put_destination(dtype, out, i, x)
+                        P.put_destination(dtype, second, i, x)
+                elif s == 1 and s == sources - 1:
                     for i in range(P.thread(), n, P.threads()):
                         x, y = P.get_source(dtype, a, i), P.get_source(dtype, b, i)
                         if scales:
@@ -71,7 +81,8 @@ def build(
             if truncates and final != 0:
                 for i in range(P.thread(), n, P.threads()):
                     P.put(dtype, out, i, truncate(P.get(dtype, out, i), ranks))
-            for d in range(1, destinations):
+            done = 2 if both and sources == 2 and destinations == 2 and not truncates else 1
+            for d in range(done, destinations):
                 P.copy(P.word(operands, d) + start * size, out, n * size)
 
     reduction.__name__ = reduction.__qualname__ = f"reduction_{op}_{dtype}"

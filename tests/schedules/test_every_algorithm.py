@@ -69,11 +69,11 @@ VARIANTS = {
 CASES = [(name, params) for name in algorithms() for params in [{}, *VARIANTS.get(name, [])]]
 IDS = ["-".join([name, *(f"{k}={v}".replace(" ", "") for k, v in params.items())]) for name, params in CASES]
 
-COSTLY = {
-    "bruck_all_to_all": 250, "bruck_reduce_scatter": 250, "colored_all_to_all_v": 127,
-    "neighbor_exchange_reduce_scatter": 250, "reduce_scatter_gather": 250, "ring_all_to_all": 250,
-}  # fmt: skip
-"""Those that are not tried with a thousand ranks, and the most that they are tried with."""
+COSTLY = [
+    "bruck_all_to_all", "bruck_reduce_scatter", "colored_all_to_all_v", "neighbor_exchange_reduce_scatter",
+    "reduce_scatter_gather", "ring_all_to_all",
+]  # fmt: skip
+"""Too costly for a thousand ranks."""
 
 
 PLAIN = {"halo_1d", "halo_2d", "send_recv"}
@@ -163,10 +163,10 @@ def test_formulae_up_to_64_ranks(name):
 
 
 @pytest.mark.parametrize("name", algorithms())
-@pytest.mark.parametrize("n", [96, 127, 250, 1000, 1024])
+@pytest.mark.parametrize("n", [96, 127, 1000, 1024])
 def test_formulae_of_large_n(name, n):
     algorithm = algorithms()[name]
-    if n <= COSTLY.get(name, n) and (s := built(algorithm, n, {})) is not None:
+    if (n < 1000 or name not in COSTLY) and (s := built(algorithm, n, {})) is not None:
         t, _ = follow(s)
         check_cost(algorithm, s, t, {})
 
@@ -192,8 +192,8 @@ def test_documented(name):
     assert algorithm.doc.endswith(".")
     assert algorithm.steps
     assert algorithm.sent
-    cited = f"{inspect.getmodule(algorithm.write).__doc__} {algorithm.write.__doc__}"
-    assert name in PLAIN or re.search(r"\b(19|20)\d\d\b|arXiv:", cited), "who published it, and when?"
+    file = inspect.getsource(inspect.getmodule(algorithm.write))
+    assert name in PLAIN or re.search(r"\b(19|20)\d\d\b|arXiv:", file), "who published it, and when?"
 
 
 @pytest.mark.parametrize("name", algorithms())
