@@ -70,9 +70,10 @@ def _from_file(path: Path, function: str) -> Algorithm:
         return found
     if callable(found):
         return Algorithm(name=function, collective="", write=found)
-    choice = ", ".join(own) or "none: decorate a function of n with @algocc.schedule"
-    what = f"no function {function!r}{near(function, own)}" if function else "more than one schedule, or none"
-    raise UsageError(f"{path}: {what}; schedules in it: {choice}. Name one as {path}:function")
+    what = f"no function {function!r}{near(function, own)}; " if function else ""
+    if not own:
+        raise UsageError(f"{path}: {what}no schedule in it: decorate a function of n with @algocc.schedule")
+    raise UsageError(f"{path}: {what}schedules in it: {', '.join(own)}. Name one as {path}:function")
 
 
 def _algorithms(module: ModuleType) -> Iterator[tuple[str, Algorithm]]:
@@ -98,10 +99,16 @@ def _import(path: Path) -> ModuleType:
     except BaseException as error:  # noqa: B036  whatever the user's file does, it becomes one clear error
         if isinstance(error, KeyboardInterrupt):
             raise
-        raise UsageError(f"{_line(error, path)}: the file does not import: {type(error).__name__}: {error}") from error
+        raise UsageError(f"{_line(error, path)}: the file does not import: {_what(error)}") from error
     finally:
         sys.path.remove(str(path.resolve().parent))
     return module
+
+
+def _what(error: BaseException) -> str:
+    """An exception in one line."""
+    said = error.msg if isinstance(error, SyntaxError) else str(error)
+    return " ".join(f"{type(error).__name__}: {said}".split())
 
 
 def _line(error: BaseException, path: Path) -> str:
@@ -134,6 +141,6 @@ def build(algorithm: Algorithm | str, n: int, /, **params: Any) -> Schedule:
         return algorithm(n, **params)
     except (AlgoccError, MemoryError):
         raise
-    except Exception as error:
-        where = _line(error, Path(algorithm.write.__code__.co_filename))
-        raise UsageError(f"{where}: {algorithm.name} failed for n={n}: {type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:
+        where = _line(error, Path(algorithm.where.rpartition(":")[0]))
+        raise UsageError(f"{where}: {algorithm.name} failed for n={n}: {_what(error)}") from error

@@ -44,15 +44,15 @@ class Algorithm:
 
     @property
     def where(self) -> str:
-        """File and line of the function."""
-        code = self.write.__code__
-        return f"{code.co_filename}:{code.co_firstlineno}"
+        """File and line of the function, or what it is if no file has it."""
+        code = getattr(getattr(self.write, "func", self.write), "__code__", None)
+        return f"{code.co_filename}:{code.co_firstlineno}" if code else repr(self.write)
 
     def __call__(self, n: int, **params: Any) -> Schedule:
         """The schedule for n ranks.
 
-        Raises UsageError if n is less than 1, the algorithm can't take it, a parameter is unknown or missing, or the
-        function returns no schedule; the message says which.
+        Raises UsageError if n is less than 1, the algorithm can't take it, a parameter is unknown, missing or not the
+        number that it is annotated as, or the function returns no schedule or one for another n; the message says which.
         """
         if not isinstance(n, int) or n < 1:
             raise UsageError(f"{self.name}: n={n!r}: the number of ranks is a whole number of 1 or more")
@@ -60,10 +60,12 @@ class Algorithm:
             if key not in self.parameters:
                 known = ", ".join(self.parameters) or "none"
                 raise UsageError(f"{self.name}: unknown parameter {key!r}; it takes: {known}")
+            if self._is_whole(key) and type(params[key]) is not int:
+                raise UsageError(f"{self.name}: {key}={params[key]!r}: wanted a whole number")
         try:
             inspect.signature(self.write).bind(n, **params)
         except TypeError as error:
-            raise UsageError(f"{self.name}: {error}") from error
+            raise UsageError(f"{self.name} ({self.where}): {error}; a schedule is a function of n and its parameters") from error
         try:
             made = self.write(n, **params)
         except AlgoccError as error:
@@ -76,7 +78,13 @@ class Algorithm:
                 f"{self.name} ({self.where}) returned {type(made).__name__}, wanted Steps or a Schedule: "
                 "end the function with `return s`"
             )
+        if made.n != n:
+            raise UsageError(f"{self.name} ({self.where}): n={n}: returned a schedule for n={made.n}")
         return made
+
+    def _is_whole(self, parameter: str) -> bool:
+        """Whether a parameter is annotated as an int."""
+        return inspect.signature(self.write).parameters[parameter].annotation in (int, "int")
 
 
 @overload

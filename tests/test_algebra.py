@@ -272,6 +272,24 @@ def _busiest(s: Schedule) -> int:
     return max((int(np.unique(key, return_counts=True)[1].max(initial=0)) for key in keys), default=0)
 
 
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_any_two_algorithms_compose_or_do_not_fit(family: Family, data: st.DataObject) -> None:
+    n = data.draw(st.sampled_from([3, 4]))
+    members = [s for (_, ranks), found in family.items() if ranks == n for s in found]
+    a, b = data.draw(st.sampled_from(members)), data.draw(st.sampled_from(members))
+    operations: list[Callable[[Schedule, Schedule], Schedule]] = [
+        then, hierarchical, beside, lambda x, y: striped([x, y], [2, 1]), lambda x, y: then(backwards(x), y),
+        lambda x, y: instances(then(x, y), 2), lambda x, y: pipelined(hierarchical(x, y), 2),
+    ]  # fmt: skip
+    try:
+        made = data.draw(st.sampled_from(operations))(a, b)
+    except UsageError as error:
+        assert a.name in str(error) or b.name in str(error)
+        return
+    assert is_correct(made) and is_correct(made, in_place=True)
+
+
 def test_all_of_a_kind_share_a_vector(family: Family) -> None:
     for members in family.values():
         same = [s for s in members if s.collective.same_task(members[0].collective)]

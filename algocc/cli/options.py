@@ -34,6 +34,8 @@ def rank_counts(text: str) -> list[int]:
     found: dict[int, None] = {}
     for part in text.split(","):
         first, dots, last = part.strip().partition("..")
+        if not first or (dots and not last):
+            raise UsageError(f"-n {text}: wanted numbers of ranks, as in 8, 2..64 or 2,4,8")
         low = rank_count(first)
         high = rank_count(last) if dots else low
         if high < low:

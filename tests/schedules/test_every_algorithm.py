@@ -75,7 +75,6 @@ COSTLY = [
 ]  # fmt: skip
 """Too costly for a thousand ranks."""
 
-
 PLAIN = {"halo_1d", "halo_2d", "send_recv"}
 """Those that need no paper."""
 

@@ -1,4 +1,4 @@
-"""The catalogue at work: any algorithm, operator, type, size and place of the buffers gives on threads what NumPy does."""
+"""The catalogue at work: any algorithm, operator, type, count and place of the buffers gives what NumPy does."""
 
 from __future__ import annotations
 
