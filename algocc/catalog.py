@@ -8,6 +8,7 @@ import pkgutil
 import sys
 import traceback
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -121,13 +122,14 @@ def _line(error: BaseException, path: Path) -> str:
 
 def _table(path: Path) -> Algorithm:
     schedule = text.read(path)
+    schedule = replace(schedule, name=schedule.name or path.stem)
 
     def write(n: int) -> Schedule:
         if n != schedule.n:
             raise UsageError(f"{path} is a table for n={schedule.n}")
         return schedule
 
-    return Algorithm(name=schedule.name or path.stem, collective=schedule.collective.name, write=write,
+    return Algorithm(name=schedule.name, collective=schedule.collective.name, write=write,
                      takes=f"n = {schedule.n}")  # fmt: skip
 
 
@@ -142,5 +144,6 @@ def build(algorithm: Algorithm | str, n: int, /, **params: Any) -> Schedule:
     except (AlgoccError, MemoryError):
         raise
     except (Exception, SystemExit) as error:
-        where = _line(error, Path(algorithm.where.rpartition(":")[0]))
+        file = algorithm.where.rpartition(":")[0] or traceback.extract_tb(error.__traceback__)[-1].filename
+        where = _line(error, Path(file))
         raise UsageError(f"{where}: {algorithm.name} failed for n={n}: {_what(error)}") from error

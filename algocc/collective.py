@@ -31,6 +31,9 @@ class Buffer(IntEnum):
     SCRATCH = 2
 
 
+CHUNKS = 2**31 - 1
+"""Chunks that a buffer can have: tables count them in 32 bits."""
+
 BUFFER_NAMES = {Buffer.INPUT: "in", Buffer.OUTPUT: "out", Buffer.SCRATCH: "scratch"}
 
 
@@ -181,6 +184,8 @@ def _check(c: Collective, total: int) -> None:
     where = f"collective {c.name}"
     if c.n < 1:
         raise UsageError(f"{where}: n={c.n}: a collective has at least 1 rank")
+    if not hasattr(c.chunks, "__index__"):
+        raise UsageError(f"{where}: chunks={c.chunks!r}: wanted a whole number")
     if c.chunks < 1:
         raise UsageError(f"{where}: chunks={c.chunks}: a block is cut into at least 1 chunk")
     for name, length in (("inputs", c.n), ("outputs", c.n), ("want", int(c.outputs.sum())), ("sizes", total)):
@@ -189,6 +194,9 @@ def _check(c: Collective, total: int) -> None:
             raise UsageError(f"{where}: {name} has shape {found.shape}, wanted ({length},)")
         if found.min(initial=0) < 0:
             raise UsageError(f"{where}: {name} holds {found.min()}, wanted 0 or more")
+    most = max(1, int(c.inputs.max(initial=0)), int(c.outputs.max(initial=0)), c.work)
+    if c.chunks > CHUNKS // most:
+        raise UsageError(f"{where}: chunks={c.chunks}: with {most} blocks a rank, at most {CHUNKS // most}")
     if c.set_start[0] or c.set_start[-1] != len(c.set_items):
         raise UsageError(f"{where}: set_start does not go from 0 to {len(c.set_items)}, the length of set_items")
     if len(c.want) and c.want.max() >= len(c.set_start) - 1:
@@ -255,6 +263,8 @@ def _ranks(name: str, n: int) -> Ints:
 
 def check_rank(rank: int, n: int, what: str) -> int:
     """`rank`, or a UsageError that says what it was meant as."""
+    if not hasattr(rank, "__index__"):
+        raise UsageError(f"{what}={rank!r}: wanted a whole number")
     if not 0 <= rank < n:
         raise UsageError(f"{what}={rank}: with n={n} a rank is one of 0..{n - 1}")
     return int(rank)

@@ -60,12 +60,13 @@ class Algorithm:
             if key not in self.parameters:
                 known = ", ".join(self.parameters) or "none"
                 raise UsageError(f"{self.name}: unknown parameter {key!r}; it takes: {known}")
-            if self._is_whole(key) and type(params[key]) is not int:
-                raise UsageError(f"{self.name}: {key}={params[key]!r}: wanted a whole number")
+            self._check_whole(key, params[key])
         try:
             inspect.signature(self.write).bind(n, **params)
-        except TypeError as error:
-            raise UsageError(f"{self.name} ({self.where}): {error}; a schedule is a function of n and its parameters") from error
+        except (TypeError, ValueError) as error:
+            raise UsageError(
+                f"{self.name} ({self.where}): {error}; a schedule is a function of n and its parameters"
+            ) from error
         try:
             made = self.write(n, **params)
         except AlgoccError as error:
@@ -82,9 +83,13 @@ class Algorithm:
             raise UsageError(f"{self.name} ({self.where}): n={n}: returned a schedule for n={made.n}")
         return made
 
-    def _is_whole(self, parameter: str) -> bool:
-        """Whether a parameter is annotated as an int."""
-        return inspect.signature(self.write).parameters[parameter].annotation in (int, "int")
+    def _check_whole(self, parameter: str, value: Any) -> None:
+        """Raise UsageError if the parameter is annotated as an int and the value is none."""
+        wanted = inspect.signature(self.write).parameters[parameter].annotation
+        if wanted not in (int, "int", int | None, "int | None") or (value is None and wanted not in (int, "int")):
+            return
+        if isinstance(value, bool) or not hasattr(value, "__index__"):
+            raise UsageError(f"{self.name}: {parameter}={value!r}: wanted a whole number")
 
 
 @overload

@@ -158,9 +158,11 @@ class Steps:
             step = np.arange(start, min(start + block, steps), dtype=np.int32)[:, None]
             said = rule(rank, step + first, self.n)
             shape = (len(step), self.n)
+            if start == 0 < block < steps:
+                self._reserve(steps * self.n * sum(getattr(t, "when", True) is True for t in _listed(said)))
             parts: list[tuple[tuple[int, int, int], list[Any]]] = []
             try:
-                for t in said if isinstance(said, list) else [said]:
+                for t in _listed(said):
                     t = t if isinstance(t, Transfer) else Transfer(*t)
                     act = kind if t.action is None else self._action(t.action)
                     where = self._buffer(t.buffer, source), self._buffer(t.to_buffer, sink)
@@ -269,6 +271,13 @@ class Steps:
             joined, kinds = [column[order] for column in joined], kinds[order]
         self._append(kinds[:, 0], kinds[:, 1], kinds[:, 2], origin, *joined)
 
+    def _reserve(self, rows: int) -> None:
+        """Raise MemoryError at once if the rows that a rule will write do not fit, not when memory is full."""
+        try:
+            np.empty(rows * sum(np.dtype(t).itemsize for t in COLUMNS.values()), np.uint8)
+        except (MemoryError, ValueError) as error:
+            raise MemoryError(f"{rows:.2g} transfers of n={self.n} do not fit; use fewer ranks") from error
+
     def _flush(self) -> None:
         if self._pending:
             table = np.array(self._pending, np.int64).T
@@ -292,6 +301,11 @@ class Steps:
         if name not in ACTIONS:
             raise UsageError(f"{caller()}: action {name!r}{near(str(name), ACTIONS)}; one of {', '.join(ACTIONS)}")
         return ACTIONS[name]
+
+
+def _listed(said: Any) -> list[Any]:
+    """What a rule returned, as a list."""
+    return said if isinstance(said, list) else [said]
 
 
 def _whole(value: Any) -> NDArray[Any]:

@@ -232,11 +232,13 @@ _MEMORY = {
 _REGISTER = {"bool": types.boolean, "float16": types.float32, "bfloat16": types.float32}
 
 
-def _memory(name: str) -> Any:
+def memory_type(name: str) -> Any:
+    """LLVM's type of an element in memory."""
     return _MEMORY.get(name) or ir.IntType(int(name.lstrip("uint")))
 
 
-def _register(name: str) -> Any:
+def register_type(name: str) -> Any:
+    """Numba's type of the value that arithmetic takes."""
     return _REGISTER.get(name) or getattr(types, name)
 
 
@@ -258,7 +260,7 @@ def _mark(builder: Any, access: Any, role: str | None) -> None:
     access.set_metadata("noalias", module.add_metadata([s for r, s in scopes.items() if r != role]))
 
 
-def _unpack(builder: Any, name: str, raw: Any) -> Any:
+def unpack(builder: Any, name: str, raw: Any) -> Any:
     """An element as it is in memory → the value that arithmetic takes."""
     if name == "bool":
         return builder.icmp_unsigned("!=", raw, ir.Constant(_I8, 0))
@@ -270,7 +272,7 @@ def _unpack(builder: Any, name: str, raw: Any) -> Any:
     return raw
 
 
-def _pack(builder: Any, name: str, value: Any) -> Any:
+def pack(builder: Any, name: str, value: Any) -> Any:
     """A value → the element as it is in memory; to nearest even, a NaN quiet."""
     if name == "bool":
         return builder.zext(value, _I8)
@@ -292,7 +294,7 @@ def _pack(builder: Any, name: str, value: Any) -> Any:
 
 def _parts(builder: Any, name: str, address: Any, index: Any) -> list[Any]:
     """Pointers to the real and imaginary parts of an element, or to all of it."""
-    memory = _memory(name)
+    memory = memory_type(name)
     if not name.startswith("complex"):
         return [builder.gep(_address(builder, address, memory), [index])]
     base = _address(builder, address, memory)
@@ -309,10 +311,10 @@ def _getter(role: str | None) -> Any:
             for part in raw:
                 _mark(builder, part, role)
             if len(raw) == 1:
-                return _unpack(builder, name, raw[0])
+                return unpack(builder, name, raw[0])
             return cgutils.pack_struct(builder, raw)
 
-        return _register(name)(dtype, types.int64, types.int64), code
+        return register_type(name)(dtype, types.int64, types.int64), code
 
     return intrinsic(prefer_literal=True)(get)
 
@@ -323,10 +325,10 @@ def _putter(role: str | None) -> Any:
         name = dtype.literal_value
 
         def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            value = context.cast(builder, args[3], signature.args[3], _register(name))
+            value = context.cast(builder, args[3], signature.args[3], register_type(name))
             places = _parts(builder, name, args[1], args[2])
             values = (
-                [_pack(builder, name, value)] if len(places) == 1 else cgutils.unpack_tuple(builder, value, 2)
+                [pack(builder, name, value)] if len(places) == 1 else cgutils.unpack_tuple(builder, value, 2)
             )
             for place, part in zip(places, values, strict=True):
                 _mark(builder, builder.store(part, place, align=1), role)
@@ -354,6 +356,19 @@ def copy(typing: Any, destination: Any, source: Any, size: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64, types.int64), code
+
+
+@register_jitable
+def spread(operands: Any, destinations: Any, length: Any) -> None:
+    """Copy `length` bytes to every destination in the table `operands` but those that are the source, which follows them."""
+    source = word(operands, destinations)
+    step = length if destinations == 1 else WINDOW
+    for start in range(0, length, step):
+        n = min(step, length - start)
+        for d in range(destinations):
+            target = word(operands, d)
+            if target != source:
+                copy(target + start, source + start, n)
 
 
 # Code

@@ -27,7 +27,6 @@ def build(P: ModuleType, *, stamp: str) -> Callable[..., Any]:
         held = local + P.word(block, at.LOCAL_SIZE) - P.WINDOW
         addresses = local + 8 * at.ADDRESSES
         bases, counters = P.word(block, at.BASES), P.word(block, at.COUNTERS)
-        abort = P.word(block, at.LINES) + at.ABORT * at.LINE
         begin_tile, last_tile = P.word(block, at.BEGIN_TILE), P.word(block, at.ITERATIONS)
         for t in range(begin_tile, last_tile + 1):
             g = np.uint64(P.word(block, at.FIRST)) + np.uint64(t)
@@ -49,6 +48,7 @@ def build(P: ModuleType, *, stamp: str) -> Callable[..., Any]:
                         while np.int64(have - want) < 0:
                             polls += 1
                             if polls > P.word(block, at.POLLS):
+                                abort = P.word(block, at.LINES) + at.ABORT * at.LINE
                                 if deadline == 0:
                                     deadline = P.clock() + P.word(block, at.TIMEOUT)
                                 if P.load_acquire(abort) != 0:
@@ -79,20 +79,15 @@ def build(P: ModuleType, *, stamp: str) -> Callable[..., Any]:
                 for _ in range(P.word(move, at.PARTS_OF)):
                     length = min(tile, P.word(part, 0) - t * tile)
                     if length > 0:
-                        for i in range(P.thread(), destinations + sources, P.threads()):
+                        i = P.thread()
+                        while i < destinations + sources:
                             operand = operands + 8 * at.OPERAND_WORDS * i
                             offset = P.word(part, 1 + i) + t * tile * P.word(operand, at.ADVANCES)
                             P.set_word(addresses, i, P.word(bases, P.word(operand, at.BASE)) + offset * size)
+                            i += P.threads()
                         P.join(0)
                         if sources == 1:
-                            source = P.word(addresses, destinations)
-                            step = length * size if destinations == 1 else P.WINDOW
-                            for start in range(0, length * size, step):
-                                n = min(step, length * size - start)
-                                for d in range(destinations):
-                                    target = P.word(addresses, d)
-                                    if target != source:
-                                        P.copy(target + start, source + start, n)
+                            P.spread(addresses, destinations, length * size)
                         else:
                             P.reduce(
                                 P.word(block, at.REDUCTION), addresses, destinations, sources, length,

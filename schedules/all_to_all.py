@@ -143,7 +143,7 @@ def bruck_all_to_all(n: int, radix: int = 2) -> Steps:
     for e in range(ceil_log(n, radix)):
         run = radix**e
         with s.step():
-            for digit in range(1, radix):
+            for digit in range(1, min(radix, -(-n // run))):
                 for first in range(digit * run, n, radix * run):
                     there, slots = (r + digit * run) % n, {"chunk": first, "count": min(run, n - first)}
                     s.copy(src=r, dst=there, buffer="scratch", to_buffer="scratch", **slots)

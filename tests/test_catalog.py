@@ -111,3 +111,36 @@ def test_a_function_that_fails(file: Path, function: str, params: dict[str, int]
     with pytest.raises(UsageError) as error:
         catalog.build(f"{file}:{function}", 2, **params)
     assert wanted in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "code, error",
+    [
+        ("raise SystemExit(3)", r"mine.py:4: f failed for n=4: SystemExit: 3$"),
+        ("raise ValueError('two\\nlines')", r"mine.py:4: f failed for n=4: ValueError: two lines$"),
+        ("return load('ring')(5)", r"mine.py:3\): n=4: returned a schedule for n=5$"),
+    ],
+)
+def test_what_a_function_does_is_one_clear_error(tmp_path, code, error):
+    (tmp_path / "mine.py").write_text(f"from algocc import load\n\ndef f(n):\n    {code}\n")
+    with pytest.raises(UsageError, match=error):
+        catalog.build(f"{tmp_path}/mine.py:f", 4)
+
+
+@pytest.mark.parametrize("code", ["class f:\n    def __init__(self, n): 1 / 0", "from math import gcd as f",
+                                  "from functools import partial\nf = partial(int, z=1)"])  # fmt: skip
+def test_callables_that_are_no_functions_are_refused(tmp_path, code):
+    (tmp_path / "mine.py").write_text(code)
+    with pytest.raises(UsageError, match=r"mine\.py|f \("):
+        catalog.build(f"{tmp_path}/mine.py:f", 4)
+
+
+@pytest.mark.parametrize("value", ["x", 1.0, True, None, [1]])
+def test_a_parameter_that_is_a_number_is_checked(value):
+    with pytest.raises(UsageError, match=r"^binomial_broadcast: root=.*: wanted a whole number$"):
+        catalog.build("binomial_broadcast", 4, root=value)
+
+
+def test_a_radix_beyond_n_takes_no_time():
+    far, near = (catalog.build("bruck_all_to_all", 4, radix=radix) for radix in (10**14, 4))
+    assert text.format(far) == text.format(near)

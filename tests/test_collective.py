@@ -243,3 +243,9 @@ def test_collectives_are_not_hashed():
     with pytest.raises(TypeError):
         hash(C)
     assert isinstance(C, Collective)
+
+
+@pytest.mark.parametrize("chunks", [2.5, "2", None, 0, -1, 10**12])
+def test_chunks_are_a_number_that_can_be_counted(chunks):
+    with pytest.raises(UsageError, match=f"^collective all_reduce: chunks={chunks!r}: "):
+        all_reduce(4, chunks=chunks)

@@ -70,7 +70,7 @@ def test_missing_parameters():
     def needs(n, k):
         return Steps(all_reduce(n))
 
-    with pytest.raises(UsageError, match="needs: missing a required argument: 'k'"):
+    with pytest.raises(UsageError, match=r"needs \(.*test_decorator\.py:\d+\): missing a required argument: 'k'"):
         needs(4)
 
 

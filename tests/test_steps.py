@@ -207,3 +207,9 @@ def test_an_error_in_a_step_leaves_no_step_open():
     with s.step():
         s.reduce(src=0, dst=1, chunk=0)
     assert len(s.build()) == 3
+
+
+def test_a_rule_that_does_not_fit_fails_before_memory_is_full():
+    s = Steps(all_reduce(1 << 20))
+    with pytest.raises(MemoryError, match="transfers of n=1048576 do not fit; use fewer ranks"):
+        s.rule(lambda rank, step, n: ((rank + 1) % n, 0), steps=1 << 24)  # more bytes than addresses

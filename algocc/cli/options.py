@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import chain
 from typing import Any
 
 import click
@@ -31,7 +32,7 @@ def rank_counts(text: str) -> list[int]:
     >>> rank_counts("8,2..5,3")
     [8, 2, 3, 4, 5]
     """
-    found: dict[int, None] = {}
+    found: list[list[int]] = []
     for part in text.split(","):
         first, dots, last = part.strip().partition("..")
         if not first or (dots and not last):
@@ -40,8 +41,13 @@ def rank_counts(text: str) -> list[int]:
         high = rank_count(last) if dots else low
         if high < low:
             raise UsageError(f"-n {part}: a range goes up, as in {high}..{low}")
-        found |= dict.fromkeys(range(low, high + 1))
-    return list(found)
+        found.append(list(range(low, high + 1)))
+    return _distinct(found)
+
+
+def _distinct(lists: Iterable[list[int]]) -> list[int]:
+    """The numbers of all lists in the order given, each once."""
+    return list(dict.fromkeys(chain.from_iterable(lists)))
 
 
 def byte_count(text: str) -> int:
@@ -80,8 +86,8 @@ one_n: Wrapper = click.option(
     "-n", "n", type=rank_count, metavar="N", help="Number of ranks; a table has its own."
 )  # fmt: skip
 several_n: Wrapper = click.option(
-    "-n", "ns", type=rank_counts, metavar="N",
-    help="Number of ranks, a range 2..64 or a list 2,4,8; a table has its own.",
+    "-n", "ns", type=rank_counts, metavar="N", multiple=True, callback=lambda _, __, given: _distinct(given) or None,
+    help="Number of ranks, a range 2..64 or a list 2,4,8; repeatable; a table has its own.",
 )  # fmt: skip
 params: Wrapper = click.option(
     "-p", "params", type=parameter, metavar="KEY=VALUE", multiple=True,

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,7 @@ from algocc.runtime.choice import choose, parse, tuned
 from algocc.runtime.geometry import buffer_elements, check_count, shifts
 from algocc.runtime.join import meet
 from algocc.runtime.node import CLOSED, FAILED, GAVE_UP, OPEN, Node, thread_nodes
-from algocc.runtime.rank import Ready, Signature, State, digest, disagreement
+from algocc.runtime.rank import APART_BYTES, Ready, Signature, State, digest, disagreement
 from algocc.runtime.report import describe
 from algocc.runtime.threads import check_reduction
 from algocc.steps import Steps
@@ -45,6 +45,9 @@ less than to wait for the last rank."""
 
 MOST_PREPARED = 64
 """Calls that stay prepared, the latest used."""
+
+MOST_SCRATCH = 256 << 20
+"""Bytes of scratch that a rank keeps for them, about."""
 
 MOST_MEMOS = 256
 """Arrays whose call is found again at once, and shapes that need no second look."""
@@ -99,6 +102,7 @@ class Communicator:
         self._outside = outside
         self._prepared: OrderedDict[Any, _Prepared] = OrderedDict()
         self._retired: list[_Prepared] = []
+        self._weight = 0
         self._memos: dict[tuple[str, int, int], _Memo] = {}
         self._known: dict[Any, _Known] = {}
         self._refusal: str | None = None
@@ -550,11 +554,27 @@ class Communicator:
         size = s.collective.vector * count * e.size
         ready = _Prepared(name, s, key, count, e, o, in_place, size, Signature(facts), {})
         self._prepared[wanted] = ready
-        if len(self._prepared) > MOST_PREPARED:
-            self._retired.append(self._prepared.popitem(last=False)[1])
-            self._memos.clear()
-            self._known.clear()
+        self._weight += ready.weight(self.size)
+        while len(self._prepared) > MOST_PREPARED or (self._weight > MOST_SCRATCH and len(self._prepared) > 1):
+            self._retire(next(iter(self._prepared)))
         return ready
+
+    def _retire(self, key: Any) -> None:
+        """Let go of a prepared call. Its memory lives until the next call is over: then no rank can be in it any more.
+
+        All ranks do this in the same call, since what they prepare is what they agree on; see `_disagree`.
+        """
+        ready = self._prepared.pop(key)
+        self._weight -= ready.weight(self.size)
+        self._retired.append(ready)
+        self._memos.clear()
+        self._known.clear()
+
+    def _disagree(self, message: str) -> NoReturn:
+        """Raise, as all ranks do in this call, and start anew on all: what each has prepared may differ from now on."""
+        for key in list(self._prepared):
+            self._retire(key)
+        raise UsageError(message)
 
     def _side(self, ready: _Prepared, apart: bool) -> Ready:
         side = ready.sides.get(apart)
@@ -596,7 +616,7 @@ class Communicator:
 
             node = self._node
             found = [(node.ranks[m], json.loads(node.shown(m, call))) for m in range(node.members)]
-            raise UsageError(disagreement(found, call))
+            self._disagree(disagreement(found, call))
         reason = self._reason(ready, side, status, call)
         self._refusal = f"an earlier call failed, make a new one; that was: {reason}"
         self._node.leave(GAVE_UP, reason)
@@ -665,6 +685,10 @@ class _Prepared:
     size: int
     signature: Signature
     sides: dict[bool, Ready]
+
+    def weight(self, n: int) -> int:
+        """About how much scratch a rank keeps for it; the same on every rank, whatever its arrays are."""
+        return min(2 * self.size, APART_BYTES // n)
 
 
 @dataclass(eq=False)

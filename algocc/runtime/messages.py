@@ -277,7 +277,7 @@ class Outside:
         if ends[0] != mine or ~ends[1] != mine:
             found = self._comm.allgather(json.dumps(ready.signature.facts))
             facts = [(rank, json.loads(text)) for rank, text in enumerate(found)]
-            raise UsageError(disagreement(facts, comm._state.call + 1))
+            comm._disagree(disagreement(facts, comm._state.call + 1))
 
 
 def connect(comm: Any, node: int | None, timeout: float) -> tuple[Node, Outside, Any]:

@@ -25,15 +25,11 @@ from algocc.table import Schedule
 
 Ints = NDArray[np.int64]
 
-APART_BYTES = 4 << 20
-"""Scratch of a rank that its programs keep within, where tiles can be so small: what ranks hand each other stays in cache."""
-
-APART_BYTES_IF_CROWDED = 64 << 20
-"""The same for all ranks together where they share processors. A tile costs turns of all of them, which the scheduler may
-take milliseconds for, so there are few."""
+APART_BYTES = 64 << 20
+"""Scratch of all ranks of a program together, where tiles can be so small. A tile costs turns of all ranks, which on busy
+processors the scheduler may take milliseconds for, so there are few; more would be more memory than a call is worth."""
 
 SMALLEST_TILE = 16 << 10
-LARGEST_TILE = 1 << 20
 TILE_BYTES = 256 << 10
 """Bytes of a tile where peers reach the arrays themselves."""
 
@@ -93,13 +89,11 @@ def disagreement(found: Sequence[tuple[int, Any]], call: int) -> str:
     return f"call {call}: the ranks do not agree on {what}. First to differ: rank {ranks[min(first, len(ranks) - 1)]}"
 
 
-def tile_bytes(program: Program, *, apart: bool, crowded: bool) -> int:
+def tile_bytes(program: Program, *, apart: bool) -> int:
     """Bytes of a chunk that one iteration handles."""
     if not apart:
         return TILE_BYTES
-    if crowded:
-        return max(SMALLEST_TILE, APART_BYTES_IF_CROWDED // max(1, program.scratch * program.n))
-    return min(LARGEST_TILE, max(SMALLEST_TILE, APART_BYTES // max(1, program.scratch)))
+    return max(SMALLEST_TILE, APART_BYTES // max(1, program.scratch * program.n))
 
 
 def prelude(p: Program, lane: int, nodes: Sequence[int]) -> int:
@@ -183,7 +177,7 @@ class Ready:
             program = without_messages(program, outside)
         self.program, self.rank, self.apart = program, rank, apart
         self.plan: Plan = plan(
-            program, count=count, element=e, tile_bytes=tile or tile_bytes(program, apart=apart, crowded=crowded)
+            program, count=count, element=e, tile_bytes=tile or tile_bytes(program, apart=apart)
         )
         ready, n = self.plan, program.n
         local = -(-(8 * (at.ADDRESSES + ready.most_operands)) // at.LINE) * at.LINE + cpu.WINDOW

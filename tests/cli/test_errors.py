@@ -24,7 +24,7 @@ UNUSABLE = {
     "verify ring -n 4.5": "-n 4.5: wanted a number of ranks, as in 8; verify also takes 2..64 and 2,4,8",
     "show ring -n 2..4": "-n 2..4: wanted a number of ranks, as in 8; verify also takes 2..64 and 2,4,8",
     "verify ring -n 64..2": "-n 64..2: a range goes up, as in 2..64",
-    "verify ring -n 4,": "-n : wanted a number of ranks, as in 8; verify also takes 2..64 and 2,4,8",
+    "verify ring -n 4,": "-n 4,: wanted numbers of ranks, as in 8, 2..64 or 2,4,8",
     "verify ring -n 4 -p root": "-p root: wanted key=value, as in root=2",
     "verify ring -n 4 -p root=2": "ring: unknown parameter 'root'; it takes: none",
     "verify binomial_broadcast -n 4 -p root=9": "binomial_broadcast: n=4: root=9: with n=4 a rank is one of 0..3",
@@ -34,8 +34,8 @@ UNUSABLE = {
     "(`algocc verify --help` shows its options)",
     "verify nowhere.py:f -n 4": "nowhere.py: no such file",
     "verify nowhere.json": "nowhere.json: No such file or directory",
-    "verify broken.py:nothnig -n 3": "broken.py: no function 'nothnig'; schedules in it: none: decorate a function of n "
-    "with @algocc.schedule. Name one as broken.py:function",
+    "verify broken.py:nothnig -n 3": "broken.py: no function 'nothnig'; no schedule in it: decorate a function of n "
+    "with @algocc.schedule",
     "verify broken.py:outside -n 3": "outside: n=3: broken.py:41: a transfer outside a step: write it inside "
     "`with s.step():`",
     "verify broken.py:fails -n 3": "{here}/broken.py:53: fails failed for n=3: AttributeError: 'Collective' object has no "

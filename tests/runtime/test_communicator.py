@@ -381,6 +381,21 @@ def test_types_and_schedules_of_one_name():
     run(work, 2)
 
 
+def test_after_a_disagreement_ranks_prepare_alike():
+    """What one rank has prepared and another has not would be let go of at different times: all start anew."""
+
+    def work(comm):
+        for round_ in range(3):
+            for count in range(1, 70):
+                x = np.full(count, comm.rank)
+                assert (comm.all_reduce(x) == 1).all()
+                if count == 40:
+                    with pytest.raises(UsageError, match="do not agree on count"):
+                        comm.all_reduce(np.ones(100 + 10 * round_ + comm.rank))
+
+    run(work, 2)
+
+
 def test_the_first_to_differ_is_the_one_alone():
     facts = lambda op: (("op", op),)  # noqa: E731
     assert disagreement([(0, facts("a")), (1, facts("b")), (2, facts("b"))], 3).endswith("differ: rank 0")
@@ -592,6 +607,15 @@ def test_many_shapes_keep_few_programs():
         return len(comm._prepared)
 
     assert run(work, 2) == [64, 64]
+
+
+def test_large_calls_keep_little_scratch():
+    def work(comm):
+        for count in range(12):
+            assert comm.all_reduce(np.ones((24 << 20) + count, np.int8))[0] == 2
+        return len(comm._prepared) < 10 and comm._weight <= 256 << 20
+
+    assert run(work, 2) == [True, True]
 
 
 @pytest.mark.parametrize("size", [APART_UP_TO - 4, APART_UP_TO, APART_UP_TO + 4])

@@ -1,0 +1,146 @@
+"""Arrays in the memory of a device: ours, and those of other libraries by `__cuda_array_interface__` or DLPack."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import weakref
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from algocc.errors import UsageError
+from algocc.kernels.operators import Element, element
+from algocc.runtime.cuda.driver import Driver
+
+
+class Array:
+    """Elements of one type in the memory of a device, freed with the object. Use `empty` or `of` to make one."""
+
+    def __init__(self, driver: Driver, device: int, elements: int, dtype: Any, *, skip: int = 0) -> None:
+        self.device, self.size, self.element = device, elements, element(dtype)
+        self._driver = driver
+        base = driver.allocate(device, (elements + skip) * self.element.size)
+        self.address = base + skip * self.element.size
+        self._stream = driver.stream(device)
+        self._end = weakref.finalize(self, driver.free, device, base)
+        driver.clear(device, base, (elements + skip) * self.element.size, self._stream)
+        driver.synchronize(device, self._stream)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """The array for other libraries; bfloat16, which they have no letters for, as uint16."""
+        kind = np.dtype(np.uint16) if self.element.name == "bfloat16" else self.element.numpy
+        return {"shape": (self.size,), "typestr": kind.str, "data": (self.address, False), "strides": None, "version": 3}
+
+    def set(self, values: NDArray[Any]) -> None:
+        """Copy from the host."""
+        if values.shape != (self.size,) or values.dtype != self.element.numpy:
+            raise UsageError(
+                f"an array of {values.dtype} {values.shape} for one of {self.element.name} ({self.size},) on device {self.device}"
+            )
+        self._driver.upload(self.device, self.address, np.ascontiguousarray(values), self._stream)
+
+    def get(self) -> NDArray[Any]:
+        """A copy on the host."""
+        values = np.zeros(self.size, self.element.numpy)
+        self._driver.download(self.device, self.address, values, self._stream)
+        return values
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __repr__(self) -> str:
+        return f"<Array of {self.size} {self.element.name} on device {self.device}>"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What of an array matters here.
+
+    dtype: name of the element type, None if it is none that is known.
+    stream: the stream that writes it, None if nothing is known of one.
+    """
+
+    address: int
+    elements: int
+    dtype: str | None
+    contiguous: bool
+    writable: bool
+    device: int | None
+    stream: int | None = None
+
+
+def see(array: Any, driver: Driver, e: Element) -> Seen | None:
+    """An array as its library describes it; None if it is no array of a device.
+
+    e: the type that is wanted: libraries pass bfloat16 as uint16 where they have no letters for it.
+    """
+    if isinstance(array, Array):
+        return Seen(array.address, array.size, array.element.name, True, True, array.device)
+    described = getattr(array, "__cuda_array_interface__", None)
+    if described is not None:
+        return _interface(described, driver, e)
+    if hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__"):
+        kind, device = array.__dlpack_device__()
+        if int(kind) == _DL_CUDA:
+            return _dlpack(array.__dlpack__(stream=-1), int(device))
+    return None
+
+
+def _interface(described: dict[str, Any], driver: Driver, e: Element) -> Seen:
+    shape = tuple(described["shape"])
+    kind = np.dtype(described["typestr"])
+    name = "bfloat16" if e.name == "bfloat16" and kind == np.uint16 else kind.name
+    strides = described.get("strides")
+    packed = strides is None or tuple(strides) == _packed(shape, kind.itemsize)
+    address, read_only = described["data"]
+    return Seen(
+        int(address), math.prod(shape), name, packed, not read_only, driver.owner(int(address)), described.get("stream")
+    )
+
+
+def _packed(shape: tuple[int, ...], size: int) -> tuple[int, ...]:
+    strides = []
+    for extent in reversed(shape):
+        strides.append(size)
+        size *= extent
+    return tuple(reversed(strides))
+
+
+# DLPack: the part of its header that describes a tensor
+
+_DL_CUDA = 2
+_DL_KINDS = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex", 6: "bool"}
+
+
+class _Tensor(ctypes.Structure):
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    ]
+
+
+def _dlpack(capsule: Any, device: int) -> Seen:
+    """Look into a capsule, which frees what it holds when it goes: the caller's array keeps the memory."""
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    tensor = _Tensor.from_address(pointer(capsule, b"dltensor"))
+    shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
+    packed = not tensor.strides or all(
+        extent == 1 or tensor.strides[i] == stride
+        for i, (extent, stride) in enumerate(zip(shape, _packed(shape, 1), strict=True))
+    )
+    kind = _DL_KINDS.get(tensor.code)
+    name = None if kind is None or tensor.lanes != 1 else "bool" if kind == "bool" else f"{kind}{tensor.bits}"
+    return Seen(int(tensor.data or 0) + tensor.byte_offset, math.prod(shape), name, packed, True, device)

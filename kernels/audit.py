@@ -1,0 +1,336 @@
+"""What must hold of a compiled kernel, read from its PTX and machine code, with nothing run.
+
+The rules of memory: data stored → barrier → one thread releases; one thread acquires → barrier → data touched; every
+spin can be told to stop and has a deadline; data are never read through the cache that is not coherent. And those of
+speed: nothing spilled, no calls, 16-byte accesses.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from algocc.kernels import ptx
+from algocc.kernels.cuda import most_threads
+
+REGISTERS = 65536
+"""Of a processor; a block of as many threads as a kernel is compiled for must find its own there."""
+
+ACQUIRES = 3
+"""Looks of a wait: at its counter, at the abort flag, at its counter again."""
+
+RELEASES = 2
+"""A signal, and the abort flag."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A rule that does not hold: which, and where."""
+
+    rule: str
+    found: str
+
+    def __str__(self) -> str:
+        return f"{self.rule}: {self.found}"
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What was found in a kernel for one architecture.
+
+    machine: counts of instructions of the machine code by kind; empty where there is no nvdisasm.
+    findings: the rules that do not hold.
+    """
+
+    key: ptx.Key
+    architecture: str
+    registers: int
+    spilled: int
+    stack: int
+    vector_loads: int
+    vector_stores: int
+    acquires: int
+    releases: int
+    barriers: int
+    machine: dict[str, int]
+    findings: tuple[Finding, ...]
+
+
+@dataclass
+class _Block:
+    """Instructions that run one after the other; `after` are the blocks that may follow, and the branch taken."""
+
+    instructions: list[str] = field(default_factory=list)
+    after: list[tuple[int, str | None]] = field(default_factory=list)
+
+
+def audit(kernel: ptx.Assembled) -> Audit:
+    """Look at a kernel.
+
+    Raises UsageError as `ptx.assembled`.
+    """
+    text, log = kernel.ptx, kernel.log
+    found = list(order(text))
+    registers, spilled, stack = resources(log)
+    lines = instructions(text)
+    loads, stores = (_count(lines, rf"{way}\.global\.v(4\.[a-z]32|2\.[a-z]64)") for way in ("ld", "st"))
+    most = REGISTERS // most_threads(kernel.key[1])
+    least = 5 if kernel.key[0] is None else 7  # four and one of a copy, and of a reduction its first source and another
+    acquires, releases = _count(lines, r"ld\.acquire\.sys\."), _count(lines, r"st\.release\.sys\.")
+    found += [
+        *_expect("registers", registers <= most, f"{registers} of a thread, wanted {most} or fewer"),
+        *_expect("spills", spilled == 0 and stack == 0, f"{spilled} bytes spilled, {stack} of stack, wanted none"),
+        *_expect("vectors", loads >= least and stores >= least, f"{loads} loads, {stores} stores of 16 bytes, wanted {least}"),
+        *_expect("acquires", acquires >= ACQUIRES, f"{acquires} at system scope, wanted {ACQUIRES} or more"),
+        *_expect("releases", releases >= RELEASES, f"{releases} at system scope, wanted {RELEASES} or more"),
+        *_arithmetic(lines),
+    ]
+    code = ptx.disassemble(kernel.cubin)
+    machine = machine_counts(code) if code is not None else {}
+    if machine:
+        divides = kernel.key[0] == "avg"  # an exact division calls a routine of its own for rare operands
+        found += [
+            *_expect("calls", machine["CALL"] == 0 or divides, f"{machine['CALL']} calls in machine code, wanted none"),
+            *_expect("local memory", machine["local"] == 0, f"{machine['local']} accesses, wanted none"),
+            *_expect(
+                "machine vectors", machine["LDG.128"] >= least and machine["STG.128"] >= least,
+                f"{machine['LDG.128']} LDG and {machine['STG.128']} STG of 128 bits, wanted {least} of each",
+            ),
+            *_expect(
+                "system scope", machine["STRONG.SYS"] >= acquires + releases,
+                f"{machine['STRONG.SYS']} accesses, wanted the {acquires + releases} of the PTX",
+            ),
+            *_expect("fences", machine["MEMBAR"] >= releases, f"{machine['MEMBAR']} at system scope, wanted {releases}"),
+        ]  # fmt: skip
+    return Audit(
+        kernel.key, kernel.architecture, registers, spilled, stack, loads, stores, acquires, releases,
+        _count(lines, r"(bar|barrier)\."), machine, tuple(found),
+    )  # fmt: skip
+
+
+def resources(log: str) -> tuple[int, int, int]:
+    """Registers, bytes spilled and bytes of stack, as ptxas reports them.
+
+    >>> resources("0 bytes stack frame, 4 bytes spill stores, 8 bytes spill loads\\nUsed 40 registers")
+    (40, 12, 0)
+    """
+
+    def total(pattern: str) -> int:
+        return sum(map(int, re.findall(pattern, log)))
+
+    return total(r"Used (\d+) registers"), total(r"(\d+) bytes spill"), total(r"(\d+) bytes stack")
+
+
+def machine_counts(code: str) -> dict[str, int]:
+    """Instructions of interest in disassembled machine code."""
+    returns = re.search(r"\bRET\b", code) is not None
+    patterns = {
+        "LDG.128": r"\bLDG\.E\.128\b",
+        "STG.128": r"\bSTG\.E\.128\b",
+        "STRONG.SYS": r"\b(LDG|STG|LD|ST)\.[A-Z0-9.]*STRONG\.SYS\b",
+        "MEMBAR": r"\bMEMBAR\.[A-Z.]*SYS\b",
+        "CALL": r"\bCALL\b" if returns else r"(?!)",  # for sm_80, ptxas also spells jumps so, and then nothing returns
+        "local": r"\b(LDL|STL)\b",
+    }
+    return {name: len(re.findall(pattern, code)) for name, pattern in patterns.items()}
+
+
+def order(text: str) -> Iterable[Finding]:
+    """Rules of memory that PTX breaks, on any path through it."""
+    blocks = _blocks(instructions(text))
+    leaders = _leader_predicates(blocks)
+
+    dirty = _flow(blocks, lambda state, line: _is_data(line, "st") or (state and not _is_barrier(line)))
+    unsure = _flow(blocks, lambda state, line: _is_acquire(line) or (state and not _is_barrier(line)))
+    alone = _flow(blocks, lambda state, line: state, edge=lambda branch: branch in leaders, every=True)
+    for number, block in enumerate(blocks):
+        stored, acquired = dirty[number], unsure[number]
+        for line in block.instructions:
+            if _is_release(line):
+                if stored:
+                    yield Finding("data stored → barrier → release", f"no barrier on a path to `{line}`")
+                if not alone[number]:
+                    yield Finding("one thread releases", f"every thread may come to `{line}`")
+            if _is_acquire(line) and not alone[number]:
+                yield Finding("one thread acquires", f"every thread may come to `{line}`")
+            if acquired and (_is_data(line, "ld") or _is_data(line, "st")):
+                yield Finding("acquire → barrier → data", f"no barrier on a path to `{line}`")
+            stored = _is_data(line, "st") or (stored and not _is_barrier(line))
+            acquired = _is_acquire(line) or (acquired and not _is_barrier(line))
+            if re.match(r"(ld|st)\S*\.(volatile|relaxed|nc)\b", line) or re.match(r"ld\.global\.nc\b", line):
+                yield Finding("data are plain, counters ordered", f"`{line}`")
+            if re.match(r"(atom|red|call|brx)\b", line) or ".local" in line:
+                yield Finding("no atomics, calls, tables of branches or local memory", f"`{line}`")
+
+    quiet = {i for i, b in enumerate(blocks) if not any(re.match(r"ld\.(global|acquire)", x) for x in b.instructions)}
+    for loop in _cycles(blocks, quiet):
+        yield Finding("every loop loads", f"none in the loop of {_opening(blocks, loop)}")
+    spins = 0
+    for loop in _cycles(blocks, {i for i in range(len(blocks)) if alone[i]}):
+        lines = [line for i in loop for line in blocks[i].instructions]
+        if any(map(_is_acquire, lines)):
+            spins += 1
+            if not any("%globaltimer" in line for line in lines):
+                yield Finding("every spin has a deadline", f"no clock in the loop of {_opening(blocks, loop)}")
+            if sum(map(_is_acquire, lines)) < 2:
+                yield Finding("every spin can be told to stop", f"one flag in the loop of {_opening(blocks, loop)}")
+    if not spins:
+        yield Finding("a lane waits", "there is no loop that acquires")
+
+
+def instructions(text: str) -> list[str]:
+    """The instructions and labels of the kernel, one a line, without comments but `// word`."""
+    body = text[text.index(".entry") :]
+    lines = []
+    for raw in body[body.index("\n{") :].splitlines():
+        line = re.sub(r"\s+", " ", raw).strip()
+        if line.startswith(("//", ".", "{", "}")) or not line:
+            continue
+        code, _, comment = line.partition("//")
+        lines.append(code.strip().rstrip(";") + (" // word" if comment.strip() == "word" else ""))
+    return lines
+
+
+def _blocks(lines: list[str]) -> list[_Block]:
+    blocks, labels = [_Block()], dict[str, int]()
+    for line in lines:
+        if re.fullmatch(r"\$?[\w$]+:", line):
+            if blocks[-1].instructions:
+                blocks.append(_Block())
+            labels[line[:-1]] = len(blocks) - 1
+            continue
+        blocks[-1].instructions.append(line)
+        if re.match(r"(@!?%\w+ )?bra\b|ret\b|(@!?%\w+ )?exit\b", line):
+            blocks.append(_Block())
+    for i, block in enumerate(blocks):
+        last = block.instructions[-1] if block.instructions else ""
+        branch = re.match(r"(?:@(!?%\w+) )?bra(?:\.uni)? (\S+)", last)
+        if branch:
+            block.after.append((labels[branch[2]], branch[1]))
+        if (not branch or branch[1]) and not re.match(r"ret\b|exit\b", last) and i + 1 < len(blocks):
+            block.after.append((i + 1, _negated(branch[1]) if branch else None))
+    return blocks
+
+
+def _negated(predicate: str) -> str:
+    return predicate[1:] if predicate.startswith("!") else "!" + predicate
+
+
+def _leader_predicates(blocks: list[_Block]) -> set[str]:
+    """Predicates that are true in thread 0 only, as branches write them."""
+    mine, leaders = set[str](), set[str]()
+    lines = [line for block in blocks for line in block.instructions]
+    for _ in range(3):  # a copy may come before what it copies, in the text
+        for line in lines:
+            copied = re.match(r"(?:mov|cvt)\.\S+ (%\w+), (%[\w.]+)", line)
+            if copied and (copied[2] == "%tid.x" or copied[2] in mine):
+                mine.add(copied[1])
+    for line in lines:
+        compared = re.match(r"setp\.(eq|ne)\.\S+ (%\w+), (%\w+), 0$", line)
+        if compared and compared[3] in mine:
+            leaders.add(compared[2] if compared[1] == "eq" else "!" + compared[2])
+    return leaders
+
+
+def _flow(
+    blocks: list[_Block], step: Callable[[bool, str], bool], *, edge: Callable[[str | None], bool] | None = None,
+    every: bool = False,
+) -> list[bool]:  # fmt: skip
+    """For the beginning of each block, whether a fact holds there: on some path to it, or on every one.
+
+    step: the fact after an instruction.
+    edge: whether a branch makes it true.
+    """
+    state = [every] * len(blocks)
+    state[0] = False
+    changed = True
+    while changed:
+        changed = False
+        arriving: list[list[bool]] = [[] for _ in blocks]
+        for i, block in enumerate(blocks):
+            value = state[i]
+            for line in block.instructions:
+                value = step(value, line)
+            for target, branch in block.after:
+                arriving[target].append(value or (edge is not None and edge(branch)))
+        for i in range(1, len(blocks)):
+            value = bool(arriving[i]) and (all(arriving[i]) if every else any(arriving[i]))
+            changed |= value != state[i]
+            state[i] = value
+    return state
+
+
+def _cycles(blocks: list[_Block], kept: set[int]) -> list[list[int]]:
+    """The loops of the graph of some of the blocks: its strongly connected parts with an edge inside."""
+    found, index, low, stack = [], dict[int, int](), dict[int, int](), list[int]()
+    after = {i: [t for t, _ in blocks[i].after if t in kept] for i in kept}
+    for root in sorted(kept):
+        work = [(root, iter(after[root]))] if root not in index else []
+        if work:
+            index[root] = low[root] = len(index)
+            stack.append(root)
+        while work:
+            node, rest = work[-1]
+            for target in rest:
+                if target not in index:
+                    index[target] = low[target] = len(index)
+                    stack.append(target)
+                    work.append((target, iter(after[target])))
+                    break
+                if target in stack:
+                    low[node] = min(low[node], index[target])
+            else:
+                work.pop()
+                if work:
+                    low[work[-1][0]] = min(low[work[-1][0]], low[node])
+                if low[node] == index[node]:
+                    part = stack[stack.index(node) :]
+                    del stack[stack.index(node) :]
+                    if len(part) > 1 or node in after[node]:
+                        found.append(part)
+    return found
+
+
+def _opening(blocks: list[_Block], loop: list[int]) -> str:
+    return "`" + next((line for i in loop for line in blocks[i].instructions), "nothing") + "`"
+
+
+def _is_barrier(line: str) -> bool:
+    return re.match(r"(bar|barrier)\.", line) is not None
+
+
+def _is_acquire(line: str) -> bool:
+    return line.startswith("ld.acquire.sys.")
+
+
+def _is_release(line: str) -> bool:
+    return line.startswith("st.release.sys.")
+
+
+def _is_data(line: str, way: str) -> bool:
+    """A plain access to memory of the device that is no word of a table."""
+    if line.endswith("// word"):
+        return False
+    return re.match(rf"(@!?%\w+ )?{way}\.(?!param|release|acquire|local|shared)", line) is not None
+
+
+def _arithmetic(lines: list[str]) -> list[Finding]:
+    """Rounding as on a CPU: each operation for itself, to nearest, denormals kept."""
+    wrong = [
+        line
+        for line in lines
+        if re.match(r"(fma|mad)\S*\.f(16|32|64)", line)
+        or re.search(r"\.(ftz|approx|full)\b", line.split(" ")[0])
+        or re.match(r"(add|sub|mul|div)\.(?!rn)\S*f(16|32|64)", line)
+        or re.match(r"(min|max)\.\S*f(16|32|64)", line)
+    ]
+    return [Finding("arithmetic as on a CPU", f"`{line}`") for line in wrong[:3]]
+
+
+def _count(lines: list[str], pattern: str) -> int:
+    return sum(re.match(pattern, line) is not None for line in lines)
+
+
+def _expect(rule: str, holds: bool, found: str) -> list[Finding]:
+    return [] if holds else [Finding(rule, found)]

@@ -1,0 +1,234 @@
+"""The primitives of a kernel on a GPU: a lane is a block of threads, the leader its thread 0.
+
+The same names as in `cpu`. Nothing here needs a GPU or its packages until it is compiled, which `ptx` does.
+
+Data are plain accesses; counters are acquired and released at system scope, since another device may have written
+them, or wait for them. The words of tables are accesses of their own kind (`// word` in the PTX), so that they can be
+told from data. What other threads write is only ever looked at through instructions that LLVM can't move or leave
+out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic, register_jitable
+
+from algocc.kernels import elements
+from algocc.kernels.cpu import built_from
+from algocc.kernels.operators import ELEMENTS
+
+WINDOW = 0
+"""Partial results stay in registers."""
+
+THREADS = 512
+"""The most threads of a block that a kernel is compiled for."""
+
+NARROW_THREADS = 384
+"""The same for integers of one byte or two: the many of a vector take more registers."""
+
+NAP = 64
+"""Nanoseconds between two looks at a counter that has not come for long."""
+
+GLOBAL = 1
+"""The address space of device memory in NVVM."""
+
+_I1, _I32, _I64 = (ir.IntType(bits) for bits in (1, 32, 64))
+
+__all__ = [
+    "WINDOW", "block", "built_from", "clock", "get", "get_apart", "get_vector", "give_way", "is_leader", "join",
+    "load_acquire", "no_reduce", "put", "put_apart", "put_vector", "set_word", "store_release", "thread", "threads", "word",
+]  # fmt: skip
+
+
+def most_threads(dtype: str | None) -> int:
+    """The most threads of a block of the kernel for an element type."""
+    narrow = dtype is not None and ELEMENTS[dtype].size <= 2 and ELEMENTS[dtype].kind != "float"
+    return NARROW_THREADS if narrow else THREADS
+
+
+def _asm(builder: Any, text: str, result: Any, args: Sequence[Any], constraints: str) -> Any:
+    """Instructions that are neither moved past others like them, nor left out, nor done twice."""
+    kind = ir.FunctionType(result, [a.type for a in args])
+    return builder.call(ir.InlineAsm(kind, text, constraints, side_effect=True), args)
+
+
+def _register(builder: Any, name: str) -> Any:
+    """A special register of 32 bits, as int64."""
+    declared = builder.module.globals.get(name) or ir.Function(builder.module, ir.FunctionType(_I32, []), name)
+    return builder.zext(builder.call(declared, []), _I64)
+
+
+# Words and their order
+
+
+def _element_address(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    index = context.cast(builder, args[1], signature.args[1], types.int64)
+    return builder.add(args[0], builder.shl(index, ir.Constant(_I64, 3)))
+
+
+@intrinsic
+def word(typing: Any, address: Any, index: Any) -> Any:
+    """Word `index` of the int64 table at `address`."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        place = _element_address(context, builder, signature, args)
+        return _asm(builder, "ld.global.u64 $0, [$1]; // word", _I64, [place], "=l,l,~{memory}")
+
+    return types.int64(types.int64, index), code
+
+
+@intrinsic
+def set_word(typing: Any, address: Any, index: Any, value: Any) -> Any:
+    """Write word `index` of the int64 table at `address`."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        place = _element_address(context, builder, signature, args)
+        _asm(builder, "st.global.u64 [$0], $1; // word", ir.VoidType(), [place, args[2]], "l,l,~{memory}")
+        return context.get_dummy_value()
+
+    return types.void(types.int64, index, types.int64), code
+
+
+@intrinsic
+def load_acquire(typing: Any, address: Any) -> Any:
+    """A counter, as uint64 so that arithmetic on it wraps; what was written before its release is visible after."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return _asm(builder, "ld.acquire.sys.global.u64 $0, [$1];", _I64, args, "=l,l,~{memory}")
+
+    return types.uint64(types.int64), code
+
+
+@intrinsic
+def store_release(typing: Any, address: Any, value: Any) -> Any:
+    """Write a counter after everything before, of other threads too if a `join` is between."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        _asm(builder, "st.release.sys.global.u64 [$0], $1;", ir.VoidType(), args, "l,l,~{memory}")
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.uint64), code
+
+
+# The threads of a lane
+
+
+def _special(name: str, text: str) -> Any:
+    def declare(typing: Any) -> Any:
+        def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return _register(builder, f"llvm.nvvm.read.ptx.sreg.{name}")
+
+        return types.int64(), code
+
+    declare.__doc__ = text
+    return intrinsic(declare)
+
+
+thread = _special("tid.x", "Which of the threads of its lane this is.")
+threads = _special("ntid.x", "How many threads a lane has.")
+block = _special("ctaid.x", "Which of the blocks of the launch this is.")
+
+
+@intrinsic
+def is_leader(typing: Any) -> Any:
+    """Whether this thread waits and signals for its lane."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        mine = _register(builder, "llvm.nvvm.read.ptx.sreg.tid.x")
+        return builder.icmp_unsigned("==", mine, ir.Constant(_I64, 0))
+
+    return types.boolean(), code
+
+
+@intrinsic
+def _barrier(typing: Any) -> Any:
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kind = ir.FunctionType(ir.VoidType(), [])
+        name = "llvm.nvvm.barrier0"
+        builder.call(builder.module.globals.get(name) or ir.Function(builder.module, kind, name), [])
+        return context.get_dummy_value()
+
+    return types.void(), code
+
+
+@intrinsic
+def _barrier_or(typing: Any, value: Any) -> Any:
+    """A barrier that says whether any thread has brought a value other than 0."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kind = ir.FunctionType(_I32, [_I32])
+        name = "llvm.nvvm.barrier0.or"
+        barrier = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
+        brought = builder.zext(builder.icmp_unsigned("!=", args[0], ir.Constant(_I64, 0)), _I32)
+        return builder.zext(builder.call(barrier, [brought]), _I64)
+
+    return types.int64(types.int64), code
+
+
+@register_jitable(forceinline=True)
+def join(value: Any) -> Any:
+    """Every thread of the lane goes on when all have come, with the value of the leader: 0, 1 or 2, elsewhere 0."""
+    if _barrier_or(value) == 0:
+        return 0
+    return 1 + (_barrier_or(value & 2) != 0)
+
+
+# Time and waiting
+
+
+@intrinsic
+def clock(typing: Any) -> Any:
+    """Nanoseconds of a clock that only goes forward."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return _asm(builder, "mov.u64 $0, %globaltimer;", _I64, [], "=l,~{memory}")
+
+    return types.int64(), code
+
+
+@intrinsic
+def give_way(typing: Any, polls: Any) -> Any:
+    """After `polls` looks at something that has not come: leave the memory to others for a moment."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        _asm(builder, f"nanosleep.u32 {NAP};", ir.VoidType(), [], "~{memory}")
+        return context.get_dummy_value()
+
+    return types.void(polls), code
+
+
+# Data
+
+get, put = elements.scalars(GLOBAL, aligned=True)
+get_apart, put_apart = elements.strided(GLOBAL, aligned=True)
+
+
+def _load_vector(builder: Any, address: Any, word: Any, words: int) -> list[Any]:
+    """One instruction, which LLVM would cut up for the narrow numbers that are in it."""
+    letter = "l" if word.width == 64 else "r"
+    results = ", ".join(f"${i}" for i in range(words))
+    text = f"ld.global.v{words}.u{word.width} {{{results}}}, [${words}];"
+    kind = ir.LiteralStructType([word] * words)
+    found = _asm(builder, text, kind, [address], ",".join([f"={letter}"] * words) + ",l,~{memory}")
+    return [builder.extract_value(found, i) for i in range(words)]
+
+
+def _store_vector(builder: Any, address: Any, word: Any, words: int, values: Sequence[Any]) -> None:
+    letter = "l" if word.width == 64 else "r"
+    sources = ", ".join(f"${i + 1}" for i in range(words))
+    text = f"st.global.v{words}.u{word.width} [$0], {{{sources}}};"
+    _asm(builder, text, ir.VoidType(), [address, *values], ",".join(["l"] + [letter] * words) + ",~{memory}")
+
+
+get_vector, put_vector = elements.vectors(_load_vector, _store_vector)
+
+
+@register_jitable
+def no_reduce(
+    kernel: Any, operands: Any, destinations: Any, sources: Any, length: Any, records: Any, ranks: Any, final: Any, held: Any
+) -> None:  # fmt: skip
+    """For a program that reduces nothing."""

@@ -1,0 +1,76 @@
+"""The table of what compiled kernels use and hold to: `python -m algocc.kernels.report`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Sequence
+
+from algocc.errors import AlgoccError, UsageError
+from algocc.kernels import ptx
+from algocc.kernels.audit import Audit, audit
+
+COLUMNS = (
+    "operator", "type", "arch", "registers", "spilled", "ld.128", "st.128", "acquire", "release", "barriers",
+    "LDG.128", "STG.128", "SYS", "CALL", "verdict",
+)  # fmt: skip
+
+SAMPLE: tuple[ptx.Key, ...] = (
+    (None, None), ("sum", "float32"), ("sum", "bfloat16"), ("max", "float64"), ("sum", "uint8"), ("prod", "complex64"),
+    ("avg", "float16"), ("avg", "int64"),
+)  # fmt: skip
+"""One kernel of each kind."""
+
+
+def row(a: Audit) -> tuple[str, ...]:
+    """The cells of one kernel."""
+    machine = [str(a.machine[k]) if a.machine else "?" for k in ("LDG.128", "STG.128", "STRONG.SYS", "CALL")]
+    return (
+        a.key[0] or "copy", a.key[1] or "any", a.architecture, str(a.registers), str(a.spilled + a.stack),
+        str(a.vector_loads), str(a.vector_stores), str(a.acquires), str(a.releases), str(a.barriers), *machine,
+        "holds" if not a.findings else "; ".join(map(str, a.findings[:2])),
+    )  # fmt: skip
+
+
+def audits(keys: Iterable[ptx.Key], architectures: Sequence[str]) -> Iterable[Audit]:
+    """Compile, assemble and look, one kernel after the other."""
+    for key in keys:
+        for architecture in architectures:
+            yield audit(ptx.assembled(key, architecture))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the table; 0 if all holds, 1 if something does not, 2 if nothing can be compiled."""
+    parser = argparse.ArgumentParser(prog="python -m algocc.kernels.report", description=__doc__)
+    parser.add_argument("--arch", action="append", help="as in sm_90; may be repeated; all of them if not given")
+    parser.add_argument("--sample", action="store_true", help="one kernel of each kind, not all")
+    parser.add_argument("--json", metavar="FILE", help="write the table there too")
+    options = parser.parse_args(arguments)
+    keys = SAMPLE if options.sample else ptx.keys()
+    architectures = options.arch or ptx.ARCHITECTURES
+    rows, broken = [], 0
+    line = "{:8} {:10} {:7} {:>9} {:>7} {:>6} {:>6} {:>7} {:>7} {:>8} {:>7} {:>7} {:>3} {:>4}  {}"
+    try:
+        for architecture in architectures:
+            ptx.capability(architecture)
+        reason = ptx.missing()
+        if reason:
+            raise UsageError(reason)
+        print(line.format(*COLUMNS), flush=True)
+        for a in audits(keys, architectures):
+            broken += bool(a.findings)
+            rows.append(dict(zip(COLUMNS, row(a), strict=True)))
+            print(line.format(*row(a)), flush=True)
+    except AlgoccError as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(f"{len(rows)} kernels, {len(rows) - broken} hold, {broken} do not")
+    if options.json:
+        with open(options.json, "w") as file:
+            json.dump(rows, file, indent=1)
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
