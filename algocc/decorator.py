@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, overload
 
+import numpy as np
+
 from algocc.errors import AlgoccError, UsageError
 from algocc.steps import Steps
 from algocc.table import Schedule
@@ -54,8 +56,9 @@ class Algorithm:
         Raises UsageError if n is less than 1, the algorithm can't take it, a parameter is unknown, missing or not the
         number that it is annotated as, or the function returns no schedule or one for another n; the message says which.
         """
-        if not isinstance(n, int) or n < 1:
+        if not isinstance(n, int | np.integer) or isinstance(n, bool) or n < 1:
             raise UsageError(f"{self.name}: n={n!r}: the number of ranks is a whole number of 1 or more")
+        n = int(n)
         for key in params:
             if key not in self.parameters:
                 known = ", ".join(self.parameters) or "none"

@@ -71,6 +71,8 @@ class Steps:
     """
 
     def __init__(self, collective: Collective, *, name: str = "", load: bool = True) -> None:
+        if not isinstance(collective, Collective):
+            raise UsageError(f"{caller()}: Steps({collective!r:.40}): wanted a collective, as in Steps(all_reduce(n))")
         self.collective = collective
         self.name = name
         self._load = load
@@ -156,7 +158,15 @@ class Steps:
         block = max(1, BLOCK // self.n)
         for start in range(0, steps, block):
             step = np.arange(start, min(start + block, steps), dtype=np.int32)[:, None]
-            said = rule(rank, step + first, self.n)
+            try:
+                said = rule(rank, step + first, self.n)
+            except ValueError as error:
+                if "ambiguous" not in str(error):
+                    raise
+                raise UsageError(
+                    f"{self._origin_name(origin)}: a rule gets arrays, all ranks and steps at once, so `if` can't decide "
+                    "on them: use np.where(condition, a, b), or Transfer(…, when=condition)"
+                ) from error
             shape = (len(step), self.n)
             if start == 0 < block < steps:
                 self._reserve(steps * self.n * sum(getattr(t, "when", True) is True for t in _listed(said)))

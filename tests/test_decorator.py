@@ -110,3 +110,11 @@ def test_a_slip_in_the_function_is_left_as_it_is():
 
     with pytest.raises(NameError):
         slip(2)
+
+
+def test_numpy_numbers_of_ranks():
+    import numpy as np
+
+    from algocc.schedules.ring import ring
+
+    assert ring(np.int64(3)) == ring(3)

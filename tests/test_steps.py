@@ -213,3 +213,17 @@ def test_a_rule_that_does_not_fit_fails_before_memory_is_full():
     s = Steps(all_reduce(1 << 20))
     with pytest.raises(MemoryError, match="transfers of n=1048576 do not fit; use fewer ranks"):
         s.rule(lambda rank, step, n: ((rank + 1) % n, 0), steps=1 << 24)  # more bytes than addresses
+
+
+def test_a_rule_that_decides_with_if_is_told_what_to_do():
+    def one_way(rank, step, n):
+        return (rank + 1, 0) if rank < n - 1 else (0, 0)
+
+    s = Steps(all_reduce(4))
+    with pytest.raises(UsageError, match=r"test_steps.py:\d+: a rule gets arrays.*np.where.*Transfer"):
+        s.rule(one_way, steps=1)
+
+
+def test_steps_of_no_collective():
+    with pytest.raises(UsageError, match=r"test_steps.py:\d+: Steps\('all_reduce'\): wanted a collective"):
+        Steps("all_reduce")

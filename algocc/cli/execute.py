@@ -38,7 +38,7 @@ from algocc.runtime.threads import check_reduction
     help="Bytes of a rank's buffer, its larger one, as in nccl-tests; rounded down to whole elements.",
 )  # fmt: skip
 @click.option("--dtype", default="float32", show_default=True, help="Element type, as NumPy calls it, or bfloat16.")
-@click.option("--op", default="sum", show_default=True, help="Reduction operator.")
+@click.option("--op", default=None, help="Reduction operator; sum if not given, land for a Barrier.")
 @options.in_place
 @foreign.mode
 @foreign.slots
@@ -49,12 +49,13 @@ from algocc.runtime.threads import check_reduction
 @click.option("--unverified", is_flag=True, help="Run it even if it is wrong.")
 @options.as_json
 def run_command(
-    schedule: str, n: int | None, params: tuple[tuple[str, Any], ...], size: int, dtype: str, op: str, in_place: bool,
+    schedule: str, n: int | None, params: tuple[tuple[str, Any], ...], size: int, dtype: str, op: str | None, in_place: bool,
     mode: str | None, slots: int, lanes: int, check: bool, iters: int, timeout: float, unverified: bool, as_json: bool,
 ) -> int:  # fmt: skip
     kind = element(dtype)
     what = subject(schedule, n, dict(params), mode=mode, in_place=in_place, slots=slots, lanes=lanes)
     c = what.collective
+    op = op or ("land" if c.idempotent else "sum")
     check_reduction(c, operator(op), kind)
     count = count_for(c, size, kind)
     check_memory(needed(c, count, check) * kind.size, f"{c} of {count} {kind.name}")
