@@ -28,7 +28,7 @@ THREADS = 512
 """The most threads of a block that a kernel is compiled for."""
 
 NARROW_THREADS = 384
-"""The same for integers of one byte or two: the many of a vector take more registers."""
+"""The same for integers of one byte or two, of which a vector has many, and for complex128: they take more registers."""
 
 NAP = 64
 """Nanoseconds between two looks at a counter that has not come for long."""
@@ -46,8 +46,10 @@ __all__ = [
 
 def most_threads(dtype: str | None) -> int:
     """The most threads of a block of the kernel for an element type."""
-    narrow = dtype is not None and ELEMENTS[dtype].size <= 2 and ELEMENTS[dtype].kind != "float"
-    return NARROW_THREADS if narrow else THREADS
+    if dtype is None:
+        return THREADS
+    e = ELEMENTS[dtype]
+    return NARROW_THREADS if e.size == 16 or (e.size <= 2 and e.kind != "float") else THREADS
 
 
 def _asm(builder: Any, text: str, result: Any, args: Sequence[Any], constraints: str) -> Any:

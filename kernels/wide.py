@@ -112,7 +112,7 @@ def build_reduce(
     shift = size.bit_length() - 1
     few = min(each, APART)
     # narrow integers, and a division, take the registers of a second vector
-    pairs = (each <= 4 or dtype in ("float16", "bfloat16")) and not truncates
+    pairs = (each <= 4 or dtype in ("float16", "bfloat16")) and op != "avg"
 
     def two(load: Callable[..., Any], store: Callable[..., Any]) -> Any:
         """What one thread does at one place of two sources: all of both is on the way at once."""

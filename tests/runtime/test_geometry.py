@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from algocc.collective import Buffer, all_reduce, all_to_all_v, gather, reduce_scatter
 from algocc.errors import UsageError
-from algocc.lowering import lower
 from algocc.runtime import Threads, buffer_elements
+from algocc.runtime.apart import lower_apart
 from algocc.runtime.geometry import chunks, count_of
 from algocc.steps import Steps
 from algocc.testing import collectives
@@ -56,7 +56,7 @@ def test_a_part_in_a_slot_of_another_length():
     s = Steps(all_reduce(2, chunks=2), name="crossed")
     with s.step():
         s.copy(src=0, dst=1, chunk=0, to=1, buffer="in")
-    program = lower(s.build())
+    program = lower_apart(s.build())
     with pytest.raises(
         UsageError,
         match=r"step 1: with count=3, out\[1\] of rank 1 has 2 elements .*use a count divisible by 2",

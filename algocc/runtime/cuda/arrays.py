@@ -73,9 +73,10 @@ class Seen:
     stream: int | None = None
 
 
-def see(array: Any, driver: Driver, e: Element) -> Seen | None:
+def see(array: Any, driver: Driver, e: Element, stream: int) -> Seen | None:
     """An array as its library describes it; None if it is no array of a device.
 
+    stream: that it will be used on; a library that speaks DLPack makes it wait for the array.
     e: the type that is wanted: libraries pass bfloat16 as uint16 where they have no letters for it.
     """
     if isinstance(array, Array):
@@ -86,7 +87,7 @@ def see(array: Any, driver: Driver, e: Element) -> Seen | None:
     if hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__"):
         kind, device = array.__dlpack_device__()
         if int(kind) == _DL_CUDA:
-            return _dlpack(array.__dlpack__(stream=-1), int(device))
+            return _dlpack(array.__dlpack__(stream=stream or _DL_DEFAULT_STREAM), int(device))
     return None
 
 
@@ -113,6 +114,7 @@ def _packed(shape: tuple[int, ...], size: int) -> tuple[int, ...]:
 # DLPack: the part of its header that describes a tensor
 
 _DL_CUDA = 2
+_DL_DEFAULT_STREAM = 1
 _DL_KINDS = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex", 6: "bool"}
 
 

@@ -112,6 +112,9 @@ class Driver(Protocol):
 _ATTRIBUTES = {"processors": 16, "major": 75, "minor": 76, "cooperative": 95}
 _PORTABLE_AND_MAPPED = 0x01 | 0x02
 _ALREADY_ENABLED = 704
+_MEMORY_TYPE, _DEVICE_ORDINAL, _OF_DEVICE = 2, 9, 2
+_NON_BLOCKING = 1  # does not wait for the default stream
+_RELAXED = 2
 
 
 class CudaDriver:
@@ -183,6 +186,8 @@ class CudaDriver:
         return memory, there.value
 
     def upload(self, device: int, address: int, data: NDArray[Any], stream: int) -> None:
+        if not data.nbytes:
+            return
         self._enter(device)
         self._do(
             "cuMemcpyHtoDAsync_v2", ctypes.c_uint64(address), _place(data), ctypes.c_size_t(data.nbytes),
@@ -191,6 +196,8 @@ class CudaDriver:
         self.synchronize(device, stream)
 
     def download(self, device: int, address: int, data: NDArray[Any], stream: int) -> None:
+        if not data.nbytes:
+            return
         self._enter(device)
         self._do(
             "cuMemcpyDtoHAsync_v2", _place(data), ctypes.c_uint64(address), ctypes.c_size_t(data.nbytes),
@@ -199,6 +206,8 @@ class CudaDriver:
         self.synchronize(device, stream)
 
     def clear(self, device: int, address: int, size: int, stream: int) -> None:
+        if not size:
+            return
         self._enter(device)
         self._do(
             "cuMemsetD8Async", ctypes.c_uint64(address), ctypes.c_ubyte(0), ctypes.c_size_t(size), ctypes.c_void_p(stream)
@@ -243,7 +252,7 @@ class CudaDriver:
     def stream(self, device: int) -> int:
         self._enter(device)
         stream = ctypes.c_void_p()
-        self._do("cuStreamCreate", ctypes.byref(stream), ctypes.c_uint(1))  # does not wait for the default stream
+        self._do("cuStreamCreate", ctypes.byref(stream), ctypes.c_uint(_NON_BLOCKING))
         return int(stream.value or 0)
 
     def synchronize(self, device: int, stream: int) -> None:
@@ -272,7 +281,7 @@ class CudaDriver:
 
     def begin_capture(self, device: int, stream: int) -> None:
         self._enter(device)
-        self._do("cuStreamBeginCapture_v2", ctypes.c_void_p(stream), ctypes.c_int(2))  # relaxed
+        self._do("cuStreamBeginCapture_v2", ctypes.c_void_p(stream), ctypes.c_int(_RELAXED))
 
     def end_capture(self, device: int, stream: int) -> int:
         self._enter(device)
@@ -301,11 +310,11 @@ class CudaDriver:
 
     def owner(self, address: int) -> int | None:
         kind, device = ctypes.c_uint(), ctypes.c_int()
-        if self._cuda.cuPointerGetAttribute(ctypes.byref(kind), ctypes.c_int(2), ctypes.c_uint64(address)):
+        if self._cuda.cuPointerGetAttribute(ctypes.byref(kind), ctypes.c_int(_MEMORY_TYPE), ctypes.c_uint64(address)):
             return None
-        if kind.value != 2:  # not device memory
+        if kind.value != _OF_DEVICE:
             return None
-        self._do("cuPointerGetAttribute", ctypes.byref(device), ctypes.c_int(9), ctypes.c_uint64(address))
+        self._do("cuPointerGetAttribute", ctypes.byref(device), ctypes.c_int(_DEVICE_ORDINAL), ctypes.c_uint64(address))
         return device.value
 
     def _enter(self, device: int) -> None:

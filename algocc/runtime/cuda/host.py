@@ -156,10 +156,10 @@ class Devices:
         """
         with self._lock:
             self._check_open()
-            seen = self._bind(inputs, outputs)
+            streams = self._given(stream)
+            seen = self._bind(inputs, outputs, streams)
             if not self._runs():
                 return
-            streams = self._given(stream)
             self._enqueue(streams, seen)
             self._pending = True
             self._held.append((*inputs, *outputs))
@@ -184,9 +184,9 @@ class Devices:
             self._check_open()
             if len(self._used) != 1:
                 raise UsageError(f"a graph is of one device, these ranks are on {len(self._used)}: call instead")
-            seen = self._bind(inputs, outputs)
             device = self._used[0]
             stream = self._streams[device]
+            seen = self._bind(inputs, outputs, {device: stream})
             self._settle()
             for s in seen:
                 self._follow(device, stream, s)
@@ -439,7 +439,7 @@ class Devices:
 
     # Arrays
 
-    def _bind(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Seen]:
+    def _bind(self, inputs: Sequence[Any], outputs: Sequence[Any], streams: dict[int, int]) -> list[Seen]:
         """Note the addresses of the arrays.
 
         Raises UsageError, naming the first rank whose arrays do not fit.
@@ -451,18 +451,18 @@ class Devices:
             if len(arrays) != p.n:
                 raise UsageError(f"{p.collective.name}: {len(arrays)} {what}s, wanted one for each of {p.n} ranks")
             for rank, array in enumerate(arrays):
-                seen = self._look(rank, buffer, what, array)
+                seen = self._look(rank, buffer, what, array, streams[self.devices[rank]])
                 self._bases[rank, buffer] = seen.address if seen else 0
                 if seen:
                     found.append(seen)
         self._check_sharing()
         return found
 
-    def _look(self, rank: int, buffer: Buffer, what: str, array: Any) -> Seen | None:
+    def _look(self, rank: int, buffer: Buffer, what: str, array: Any, stream: int) -> Seen | None:
         wanted, e = self._elements[buffer][rank], self.element
         if array is None and wanted == 0:
             return None
-        seen = see(array, self._driver, e)
+        seen = see(array, self._driver, e, stream)
         if seen is None:
             fault = f"is a {type(array).__name__}, wanted an array on a device (__cuda_array_interface__ or DLPack)"
         elif seen.dtype != e.name:
