@@ -75,7 +75,7 @@ def audit(kernel: ptx.Assembled) -> Audit:
     registers, spilled, stack = resources(log)
     lines = instructions(text)
     loads, stores = (_count(lines, rf"{way}\.global\.v(4\.[a-z]32|2\.[a-z]64)") for way in ("ld", "st"))
-    most = REGISTERS // most_threads(kernel.key[1])
+    most = REGISTERS // most_threads(*kernel.key)
     least = 5 if kernel.key[0] is None else 7  # four and one of a copy, and of a reduction its first source and another
     acquires, releases = _count(lines, r"ld\.acquire\.sys\."), _count(lines, r"st\.release\.sys\.")
     found += [

@@ -27,8 +27,8 @@ WINDOW = 0
 THREADS = 512
 """The most threads of a block that a kernel is compiled for."""
 
-NARROW_THREADS = 384
-"""The same for integers of one byte or two, of which a vector has many, and for complex128: they take more registers."""
+FEWER_THREADS = 384
+"""The same for kernels that take more registers: averages, integers of one byte or two, complex128."""
 
 NAP = 64
 """Nanoseconds between two looks at a counter that has not come for long."""
@@ -44,12 +44,12 @@ __all__ = [
 ]  # fmt: skip
 
 
-def most_threads(dtype: str | None) -> int:
-    """The most threads of a block of the kernel for an element type."""
-    if dtype is None:
+def most_threads(op: str | None, dtype: str | None) -> int:
+    """The most threads of a block of the kernel for an operator and type."""
+    if op is None or dtype is None:
         return THREADS
     e = ELEMENTS[dtype]
-    return NARROW_THREADS if e.size == 16 or (e.size <= 2 and e.kind != "float") else THREADS
+    return FEWER_THREADS if op == "avg" or e.size == 16 or (e.size <= 2 and e.kind != "float") else THREADS
 
 
 def _asm(builder: Any, text: str, result: Any, args: Sequence[Any], constraints: str) -> Any:

@@ -213,7 +213,7 @@ def _library(key: Key) -> Any:
     library = made.library
     kernel = library.get_function(made.fndesc.llvm_func_name)
     compiler.kernel_fixup(kernel, False)
-    nvvm.set_launch_bounds(kernel, (cuda.most_threads(key[1]), 1))
+    nvvm.set_launch_bounds(kernel, (cuda.most_threads(*key), 1))
     return library
 
 

@@ -27,11 +27,15 @@ from algocc.verifier.counterexample import Counterexample, smallest_counterexamp
 @foreign.slots
 @options.lanes
 @click.option("--program/--no-program", default=True, help="Lower it and verify what runs, too.")
+@click.option(
+    "--reduction-order", is_flag=True,
+    help="In what order contributions are combined: are all ranks equal to the bit, and how far may rounding go.",
+)
 @options.as_json
 def verify_command(
     schedule: str, ns: list[int] | None, params: tuple[tuple[str, Any], ...], op: str | None, in_place: bool,
     mode: str | None, slots: int, lanes: int,
-    program: bool, as_json: bool,
+    program: bool, reduction_order: bool, as_json: bool,
 ) -> int:  # fmt: skip
     if foreign.is_foreign(schedule):
         return foreign.verify_file(
@@ -42,7 +46,10 @@ def verify_command(
     ns = ns or [source.ranks(algorithm, None)]
     modes = {"op": op, "in_place": in_place, "lanes": lanes, "program": program}
     with progress(f"verifying {algorithm.name} (the first time, compiling)", len(ns)) as advance:
-        reports, skipped = _verify_all(algorithm, ns, dict(params), modes, advance, quiet=as_json or len(ns) == 1)
+        reports, skipped = _verify_all(
+            algorithm, ns, dict(params), modes | {"reduction_order": reduction_order}, advance,
+            quiet=as_json or len(ns) == 1,
+        )  # fmt: skip
     wrong = min((r for r in reports if not r.correct), key=lambda r: r.n, default=None)
     smallest = _smallest(algorithm, dict(params), modes, wrong)
     found = {
@@ -115,7 +122,8 @@ def _line(r: Report) -> str:
     b = r.bound
     steps = f"{r.steps} step{'s' * (r.steps != 1)}" + (f" (bound {b.rounds})" if b else "")
     sent = f"sends {r.sent_max}" + (f" (bound {b.sent})" if b else "")
-    return f"correct, {steps}, {sent}" + (": optimal" if r.bandwidth_optimal else "")
+    bits = f"; bits {'equal' if r.order.same_on_all_ranks else 'DIFFER'} between ranks" if r.order else ""
+    return f"correct, {steps}, {sent}" + (": optimal" if r.bandwidth_optimal else "") + bits
 
 
 def _conclusion(name: str, reports: list[Report], skipped: int) -> str:

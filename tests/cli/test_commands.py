@@ -179,3 +179,10 @@ def test_doctor(algocc: Algocc) -> None:
     for name, extra in found["extras"].items():
         line = next(line for line in text.split("\n") if line.startswith(f"extra     {name}:"))
         assert line.endswith(": complete") or (extra["missing"] and line.endswith(extra["install"]))
+
+
+def test_reduction_order(algocc: Algocc) -> None:
+    assert "equal on all ranks to the bit     yes" in algocc("verify one_shot -n 4 --reduction-order").out
+    order = algocc("verify ring -n 4 --reduction-order --json").json["order"]
+    assert order == {"bitwise_equal_across_ranks": True, "same_for_all_chunks": False, "orders": 4}
+    assert algocc("verify ring -n 2,3 --reduction-order").out.count("bits equal between ranks") == 2

@@ -324,7 +324,7 @@ class Devices:
         channels = max(1, min(channels, ready.iterations))
         tiles = -(-ready.iterations // channels)
         channels = max(1, -(-ready.iterations // max(tiles, 1)))
-        most = most_threads(grid.key_of(self.operator, self.element, reduces=ready.reduces)[1])
+        most = most_threads(*grid.key_of(self.operator, self.element, reduces=ready.reduces))
         if threads is None:
             threads = min(most, max(32, -(-ready.tile * size // 16 // 32) * 32))
         if threads > most:
