@@ -474,7 +474,7 @@ with doubled.step():
         (lambda: striped([two], []), "striped(ring): 0 weights for 1 schedules, wanted one each"),
         (lambda: striped([two], [0]), "striped(ring): weight=0, wanted a whole number of 1 or more"),
         (lambda: refine(two, 0), "refine: k=0, wanted a whole number of 1 or more"),
-        (lambda: refine(two, 2**30), "refine(ring, 1073741824): 2147483648 chunks in a buffer of one rank, wanted less than 2147483648"),
+        (lambda: refine(two, 2**30), "collective all_reduce: chunks=2147483648: with 1 blocks a rank, at most 2147483647"),
         (lambda: pipelined(two, 2, every=-1), "pipelined: every=-1, wanted a whole number of 0 or more"),
         (lambda: pipelined(two, True), "pipelined: k=True, wanted a whole number of 1 or more"),
         (lambda: relabel(three, [0, 1, 1]), "relabel(ring): perm is 0, 1, 1, wanted each of 0..2 once"),
