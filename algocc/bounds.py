@@ -20,7 +20,7 @@ from fractions import Fraction
 from operator import index
 from typing import NamedTuple, SupportsIndex
 
-from algocc.errors import UsageError, near
+from algocc.errors import UsageError, counted, near
 
 MODEL = (
     "semigroup, point to point: in a round a rank sends at most `ports` messages and receives at most "
@@ -227,13 +227,13 @@ def _rounds(reach: int, volume: Fraction, ports: int, blocks: int, streams: bool
     """The strongest of the arguments that apply, and its sentence; of equals, the simplest."""
     k = ports
     spread, loaded = _ceil_log(reach, k + 1), -(-blocks * volume // k)
-    met = f"data of one rank meets {reach} ranks, at most {k + 1} times as many after each round"
+    met = f"data of one rank meets {counted(reach, 'rank')}, at most {k + 1} times as many after each round"
     options = [
         (spread, f"{met}: ceil(log_{k + 1} {reach}) = {spread}"),
         (loaded, f"the busiest rank moves {volume} m in messages of m/{blocks}, at most {k} a round"),
     ]
     if streams:
-        carried = f"{blocks * (reach - 1)} messages of m/{blocks}"
+        carried = f"{counted(blocks * (reach - 1), 'message')} of m/{blocks}"
         why = f"{carried}, of which round t moves at most {k} min({k + 1}^(t-1), {reach - 1})"
         options.append((_stream_rounds(reach, ports, blocks), why))
     return max(options, key=lambda option: option[0])

@@ -7,7 +7,6 @@ vector; AllGather one in and n out). A schedule may cut every block into `chunks
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from algocc.errors import UsageError, near
+from algocc.errors import UsageError, counted, near
 
 Ints = NDArray[np.int64]
 
@@ -438,7 +437,7 @@ def custom(
     """
     n = len(inputs)
     if len(outputs) != n:
-        raise UsageError(f"collective {name}: outputs of {len(outputs)} ranks, inputs of {n}")
+        raise UsageError(f"collective {name}: outputs of {counted(len(outputs), 'rank')}, inputs of {n}")
     start = _offsets(np.asarray(inputs, np.int64))
     sets = [block for rank in outputs for block in rank]
     for block in sets:
@@ -516,18 +515,3 @@ def from_json(value: dict[str, Any]) -> Collective:
         return Collective(**value)
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(f"collective: {type(error).__name__}: {error}") from error
-
-
-def canonical(name: str) -> str:
-    """The spelling of `COLLECTIVES` for a name however cased and hyphenated.
-
-    >>> canonical("AllReduce"), canonical("all-to-all")
-    ('all_reduce', 'all_to_all')
-    """
-    squeezed = {known.replace("_", ""): known for known in COLLECTIVES}
-    key = name.lower().replace("-", "").replace("_", "").replace(" ", "")
-    if key not in squeezed:
-        hints = [squeezed[k] for k in difflib.get_close_matches(key, squeezed, n=3)]
-        hint = f"; did you mean {' or '.join(hints)}?" if hints else ""
-        raise UsageError(f"unknown collective {name!r}{hint}; known: {', '.join(COLLECTIVES)}")
-    return squeezed[key]

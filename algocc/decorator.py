@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
@@ -14,6 +15,10 @@ from algocc.steps import Steps
 from algocc.table import Schedule
 
 Writer = Callable[..., "Steps | Schedule"]
+LISTS = re.compile(r"^(Pairs|Counts|[Ss]equence|[Ii]terable|[Ll]ist|[Tt]uple)\b")
+"""Annotations of parameters that are lists."""
+NESTED = re.compile(r"^(Pairs|Counts)\b")
+"""Those of lists of lists of whole numbers."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,9 @@ class Algorithm:
     takes: str = ""
     steps: str = ""
     sent: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "__doc__", self.write.__doc__)  # for help(): what the algorithm is
 
     @property
     def doc(self) -> str:
@@ -87,8 +95,16 @@ class Algorithm:
         return made
 
     def _check_whole(self, parameter: str, value: Any) -> None:
-        """Raise UsageError if the parameter is annotated as an int and the value is none."""
+        """Raise UsageError if the parameter is annotated as an int or a list and the value is none."""
         wanted = inspect.signature(self.write).parameters[parameter].annotation
+        if LISTS.search(str(wanted)):
+            nested = bool(NESTED.search(str(wanted)))
+            whole = nested or "int" in str(wanted)
+            if value is not None and not _is_list(value, 1 + nested, whole):
+                form = f"as in {parameter}=[[0,1],[1,0]]" if nested else f"as in {parameter}=[2,4]"
+                what = "lists of whole numbers" if nested else "a list of whole numbers" if whole else "a list"
+                raise UsageError(f"{self.name}: {parameter}={value!r:.60}: wanted {what}, {form}")
+            return
         if wanted not in (int, "int", int | None, "int | None") or (value is None and wanted not in (int, "int")):
             return
         if isinstance(value, bool) or not hasattr(value, "__index__"):
@@ -123,6 +139,16 @@ def schedule(write: Writer | None = None, /, **about: str) -> Algorithm | Callab
         return Algorithm(write=function, **facts)
 
     return wrap if write is None else wrap(write)
+
+
+def _is_list(value: Any, depth: int, whole: bool) -> bool:
+    """Whether a value is a list, of lists if the depth is 2, of whole numbers of 64 bits if `whole`."""
+    if isinstance(value, np.ndarray):
+        return value.ndim == depth and (not whole or value.dtype.kind in "iu")
+    if depth and not isinstance(value, str | bytes) and isinstance(value, Iterable):
+        return not (whole and isinstance(value, Sequence)) or all(_is_list(v, depth - 1, whole) for v in value)
+    is_number = hasattr(value, "__index__") and not isinstance(value, bool)
+    return not depth and is_number and -(2**63) <= value.__index__() < 2**63
 
 
 def require(condition: bool, wanted: str) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 PACKAGES = (
     "algocc", "numpy", "numba", "llvmlite", "ml_dtypes", "mpi4py", "numba-cuda", "cuda-toolkit", "matplotlib", "z3-solver",
 )  # fmt: skip
-EXTRAS = ("mpi", "mpich", "openmpi", "cuda", "plot", "prove", "test")
+EXTRAS = ("mpi", "mpich", "openmpi", "cuda", "plot", "prove", "topology", "test")
 
 
 def examine() -> dict[str, Any]:

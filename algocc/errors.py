@@ -36,3 +36,24 @@ def near(word: str, known: Iterable[str]) -> str:
     """
     found = difflib.get_close_matches(word, list(known), n=3, cutoff=0.5)
     return f"; did you mean {' or '.join(found)}?" if found else ""
+
+
+def legible(text: str, most: int = 300) -> str:
+    """What somebody else wrote, fit to be shown: what does not print is escaped, the middle of long text left out.
+
+    >>> legible("a\\0b"), legible("0123456789", most=5)
+    ('a\\\\x00b', '012…89')
+    """
+    if len(text) > most:
+        text = f"{text[: most - most // 2]}…{text[-(most // 2) :]}"
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things in words.
+
+    >>> counted(1, "rank"), counted(0, "step"), counted(2, "switch")
+    ('1 rank', '0 steps', '2 switches')
+    """
+    ending = "" if number == 1 else "es" if noun.endswith(("ch", "s", "x")) else "s"
+    return f"{number} {noun}{ending}"

@@ -22,16 +22,19 @@ the closed forms of most algorithms here).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from heapq import heapify, heapreplace
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from algocc.errors import UsageError
+from algocc.schedules.all_to_all_v import colouring
 from algocc.table import Schedule, layout
 
 Array = NDArray[Any]
@@ -199,6 +202,101 @@ def cost(s: Schedule, *, ports: int = 1, startup: str = "message") -> Cost:
         if loads != ((0, 0),)
     ]
     return Cost(startups, tuple(rounds), ports, startup)
+
+
+class Timed(NamedTuple):
+    """When everything happens on a machine with one port, in seconds.
+
+    step: when each step begins, and when the last one ends.
+    begin, end: of each row of the matched schedule, at its sender and, if that is another rank, at its receiver; (rows, 2).
+        The two are the same but in steps whose messages differ in length and do not fit so into the time of the step.
+    """
+
+    step: list[Fraction]
+    begin: list[tuple[Fraction, Fraction]]
+    end: list[tuple[Fraction, Fraction]]
+
+
+def timed(s: Schedule, machine: Machine, m: Fraction | int) -> Timed:
+    """Simulate a schedule of good form step by step, for m bytes: each step begins when the one before it has ended.
+
+    Messages of a rank in one direction follow each other, all to one peer as one; what is reduced is added up once all has
+    arrived. Where ranks have several peers in a step, an edge colouring says whose turn it is, so that a message keeps both
+    of its ends busy at the same time. All ends when `cost` says.
+
+    Raises UsageError for a machine of several ports, or one α for a whole step.
+
+    >>> from algocc.schedules.ring import ring
+    >>> machine = Machine(Fraction(1), Fraction(2), Fraction(4))
+    >>> timed(ring(4), machine, 10).step[-1] == cost(ring(4)).line(machine).at(10)
+    True
+    """
+    if (machine.ports, machine.startup) != (1, "message"):
+        raise UsageError(f"simulation of ports={machine.ports}, startup={machine.startup!r}: wanted one port and α a message")
+    s = s.matched()
+    unit = Fraction(m) / max(1, s.collective.vector * s.collective.chunks)
+    volume = _volumes(s).tolist()
+    ranks = list(zip(s.rank.tolist(), s.peer.tolist(), s.action.tolist(), strict=True))
+    step, begin, end = [Fraction(0)], [], []
+    for first, last in pairwise(s.step_start.tolist()):
+        messages: dict[tuple[int, int], list[int]] = {}
+        work: dict[int, Fraction] = {}
+        for row in range(first, last):
+            rank, peer, action = ranks[row]
+            if action:
+                work[peer] = work.get(peer, Fraction(0)) + machine.gamma * volume[row] * unit
+            if rank != peer:
+                messages.setdefault((rank, peer), []).append(row)
+        length = {pair: machine.beta * unit * sum(volume[row] for row in rows) for pair, rows in messages.items()}
+        starts, startups, busy = _turns(length, machine.alpha, s.n)
+        begin += [(step[-1],) * 2] * (last - first)
+        end += begin[first:]
+        for pair, rows in messages.items():
+            at = [step[-1] + start for start in starts[pair]]
+            after = machine.alpha  # all that one rank sends another is one message
+            for row in rows:
+                begin[row], after = (at[0], at[1]), after + machine.beta * unit * volume[row]
+                at = [step[-1] + start + after for start in starts[pair]]
+                end[row] = (at[0], at[1])
+        busiest = max((busy.get(rank, Fraction(0)) + work.get(rank, 0) for rank in {*busy, *work}), default=Fraction(0))
+        step.append(step[-1] + startups * machine.alpha + busiest)
+    return Timed(step, begin, end)
+
+
+Pair = tuple[int, int]
+"""The sender and the receiver of a message."""
+
+
+def _turns(length: dict[Pair, Fraction], alpha: Fraction, n: int) -> tuple[dict[Pair, tuple[Fraction, Fraction]], int, dict[int, Fraction]]:
+    """The messages of a step, each α + its length: when each begins at both of its ends, the most that a rank has in one
+    direction, and how long each rank is busy besides α."""
+    peers: Counter[tuple[int, int]] = Counter()
+    port: dict[tuple[int, int], Fraction] = {}
+    for pair, long in length.items():
+        for end in enumerate(pair):
+            peers[end] += 1
+            port[end] = port.get(end, Fraction(0)) + long
+    startups = max(peers.values(), default=0)
+    busy: dict[int, Fraction] = {}
+    for (_, rank), long in port.items():
+        busy[rank] = max(busy.get(rank, Fraction(0)), long)
+    order = list(length)
+    if startups > 1:
+        edges = np.zeros((n, n), np.int64)
+        edges[tuple(np.array(order).T)] = 1
+        order = [pair for colour in colouring(edges) for pair in colour]
+    over = startups * alpha + max(busy.values(), default=Fraction(0))
+    for together in (True, False):  # by turns of both ends; if that takes longer, by those of each end alone
+        free: dict[tuple[int, int], Fraction] = {}
+        starts = {}
+        for pair in order:
+            ends = [free.get(end, Fraction(0)) for end in enumerate(pair)]
+            ends = [max(ends)] * 2 if together else ends
+            starts[pair] = ends[0], ends[1]
+            free |= {end: at + alpha + length[pair] for end, at in zip(enumerate(pair), ends, strict=True)}
+        if max(free.values(), default=over) <= over:
+            break
+    return starts, startups, busy
 
 
 def _volumes(s: Schedule) -> Array:

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algocc.collective import Buffer, Collective
-from algocc.errors import ScheduleError
+from algocc.errors import ScheduleError, counted
 from algocc.table import chunk_name
 
 Array = NDArray[Any]
@@ -117,7 +117,7 @@ class Program:
         return self.origins[origin] if 0 <= origin < len(self.origins) else None
 
     def __repr__(self) -> str:
-        return f"<Program {self.name}: {self.collective}, {self.lanes} lanes, {self.moves} moves>"
+        return f"<Program {self.name}: {self.collective}, {counted(self.lanes, 'lane')}, {counted(self.moves, 'move')}>"
 
 
 def listing(p: Program) -> str:
@@ -128,7 +128,8 @@ def listing(p: Program) -> str:
     mode = "in place" if p.in_place else "out of place"
     lines = [
         f"program {p.name}: {p.collective}, {mode}; "
-        f"{p.lanes} lanes, {p.moves} moves, {len(p.counter_total)} counters, {p.scratch} scratch slots a rank"
+        f"{counted(p.lanes, 'lane')}, {counted(p.moves, 'move')}, {counted(len(p.counter_total), 'counter')}, "
+        f"{counted(p.scratch, 'scratch slot')} a rank"
     ]
     for lane in range(p.lanes):
         rank = int(p.lane_rank[lane])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from algocc.errors import counted
 from algocc.table import Action, Schedule, place, steps_of
 
 CELL = 4
@@ -91,12 +92,12 @@ def step_table(s: Schedule, *, most: int = 100) -> str:
     >>> with s.step():
     ...     s.copy(src=0, dst=1, chunk=0, buffer="in")
     >>> print(step_table(s.build()).split("  (")[0])
-    schedule exchange: all_reduce n=2 chunks=1, 1 steps, 1 transfers
+    schedule exchange: all_reduce n=2 chunks=1, 1 step, 1 transfer
     step 0
       r1.out[0] = r0.in[0]
     """
-    matched = "transfers" if s.is_matched else "rows"
-    lines = [f"schedule {s.name}: {s.collective}, {len(s.step_start) - 1} steps, {len(s)} {matched}"]
+    what = counted(len(s), "transfer" if s.is_matched else "row")
+    lines = [f"schedule {s.name}: {s.collective}, {counted(len(s.step_start) - 1, 'step')}, {what}"]
     for step, rows in steps_of(s):
         lines.append(f"step {step}")
         for row in list(rows)[:most]:

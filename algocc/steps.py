@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from algocc.collective import Buffer, Collective
-from algocc.errors import UsageError, near
+from algocc.errors import UsageError, counted, near
 from algocc.table import COLUMNS, Action, Schedule
 
 BUFFERS = {"in": Buffer.INPUT, "out": Buffer.OUTPUT, "scratch": Buffer.SCRATCH}
@@ -33,6 +33,16 @@ BLOCK = 1 << 22
 """Transfers that a rule is evaluated for at once."""
 LIMIT = 2**31
 """Ranks, chunks and counts are less than this."""
+MOST_CHUNKS = 1 << 20
+"""Most chunks that a block is cut into; more are a slip, or a schedule that nothing could go through."""
+MOST_CELLS = 1 << 29
+"""Most chunks of memory, through all ranks and buffers."""
+MOST_STEPS = 1 << 24
+"""Most steps of a schedule, with or without rows."""
+MOST_TRANSFERS = 1 << 30
+"""Most transfers that a rule may write."""
+MANY_RANKS = 1 << 12
+"""From so many ranks on, a rule is first asked for one how often it sends."""
 
 
 class Transfer(NamedTuple):
@@ -68,11 +78,14 @@ class Steps:
     collective: what it will do; buffers that a transfer does not name are the collective's `source` and `sink`.
     name: what the schedule is called; the decorator gives the name of the function.
     load: write the rows of the collective's `load` first and `store` last.
+
+    Raises UsageError for a collective of more than MOST_CHUNKS chunks a block, or MOST_CELLS in all.
     """
 
     def __init__(self, collective: Collective, *, name: str = "", load: bool = True) -> None:
         if not isinstance(collective, Collective):
             raise UsageError(f"{caller()}: Steps({collective!r:.40}): wanted a collective, as in Steps(all_reduce(n))")
+        _check_size(collective)
         self.collective = collective
         self.name = name
         self._load = load
@@ -144,7 +157,8 @@ class Steps:
 
         invariant: what holds after each of them, as in `algocc.invariant`; the rows do not depend on it.
 
-        Raises UsageError if the rule does not return (peer, chunk), a `Transfer` of whole numbers, or a list of them.
+        Raises UsageError if the rule does not return (peer, chunk), a `Transfer` of whole numbers, or a list of them; and
+        at once if that would be more than MOST_STEPS or MOST_TRANSFERS.
         """
         if self._open:
             raise UsageError(f"{caller()}: a rule writes whole steps: call it outside `with s.step()`")
@@ -155,6 +169,7 @@ class Steps:
         sink = self._buffer(to_buffer, self.collective.sink)
         self._flush()
         rank = np.arange(self.n, dtype=np.int32)[None, :]
+        self._check_length(rule, steps, first)
         block = max(1, BLOCK // self.n)
         for start in range(0, steps, block):
             step = np.arange(start, min(start + block, steps), dtype=np.int32)[:, None]
@@ -281,12 +296,25 @@ class Steps:
             joined, kinds = [column[order] for column in joined], kinds[order]
         self._append(kinds[:, 0], kinds[:, 1], kinds[:, 2], origin, *joined)
 
+    def _check_length(self, rule: Rule, steps: int, first: int) -> None:
+        """Raise UsageError at once for a rule that would write for hours."""
+        places = steps * self.n
+        if steps and self.n >= MANY_RANKS and places <= MOST_TRANSFERS:
+            with contextlib.suppress(Exception):  # what is wrong with a rule is said where it is asked in earnest
+                one = np.zeros((1, 1), np.int32)
+                places *= len(_listed(rule(one, one + first, self.n)))
+        if places > MOST_TRANSFERS or self._step + steps >= MOST_STEPS:
+            raise UsageError(
+                f"{self.collective}: a rule for {counted(steps, 'step')} and {places} transfers, wanted at most {MOST_STEPS} and "
+                f"{MOST_TRANSFERS}: take fewer ranks or chunks"
+            )
+
     def _reserve(self, rows: int) -> None:
         """Raise MemoryError at once if the rows that a rule will write do not fit, not when memory is full."""
         try:
             np.empty(rows * sum(np.dtype(t).itemsize for t in COLUMNS.values()), np.uint8)
         except (MemoryError, ValueError) as error:
-            raise MemoryError(f"{rows:.2g} transfers of n={self.n} do not fit; use fewer ranks") from error
+            raise MemoryError(f"{rows:.2g} transfers of n={self.n} do not fit") from error
 
     def _flush(self) -> None:
         if self._pending:
@@ -311,6 +339,18 @@ class Steps:
         if name not in ACTIONS:
             raise UsageError(f"{caller()}: action {name!r}{near(str(name), ACTIONS)}; one of {', '.join(ACTIONS)}")
         return ACTIONS[name]
+
+
+def _check_size(c: Collective) -> None:
+    """Raise UsageError for a collective that no schedule of a size that can be worked with is for."""
+    if c.chunks > MOST_CHUNKS:
+        raise UsageError(f"{c.name}: chunks={c.chunks}: wanted at most {MOST_CHUNKS} chunks a block: take fewer")
+    cells = (int(c.inputs.sum()) + int(c.outputs.sum())) * c.chunks
+    if cells > MOST_CELLS:
+        raise UsageError(
+            f"{c.name}: {c.n} ranks, {c.chunks} chunks a block: {cells} chunks in all, wanted at most {MOST_CELLS}: "
+            "take fewer ranks or chunks"
+        )
 
 
 def _listed(said: Any) -> list[Any]:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algocc.collective import BUFFER_NAMES, Buffer, Collective
-from algocc.errors import ScheduleError, UsageError
+from algocc.errors import ScheduleError, UsageError, counted
 
 Array = NDArray[Any]
 
@@ -226,7 +226,13 @@ class Schedule:
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return f"<Schedule {self.name}: {self.collective}, {len(self.step_start) - 1} steps, {len(self)} rows>"
+        steps, rows = counted(len(self.step_start) - 1, "step"), counted(len(self), "row")
+        return f"<Schedule {self.name}: {self.collective}, {steps}, {rows}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: a picture. The drawing is built on this module, so it is loaded by name."""
+        shown: str = import_module("algocc.draw.notebook").schedule_html(self)
+        return shown
 
 
 def _algebra(operation: str, *args: Any, **options: Any) -> Schedule:
@@ -266,7 +272,7 @@ def match(s: Schedule) -> tuple[Schedule, list[Failure]]:
             failures.append(
                 Failure(
                     "form", int(s.step[a[i]]), int(s.rank[a[i]]), place(s, int(a[i]), "own"),
-                    f"of {s.count[a[i]]} chunks meets {place(s, int(b[i]), 'own')} of {s.count[b[i]]} chunks "
+                    f"of {counted(s.count[a[i]], 'chunk')} meets {place(s, int(b[i]), 'own')} of {counted(s.count[b[i]], 'chunk')} "
                     f"on rank {s.peer[a[i]]}",
                     f"both sides to name the same place and count ({s.source(int(b[i]))})", s.source(int(a[i])),
                 )
@@ -391,11 +397,25 @@ class Layout(NamedTuple):
     total: int
     alias: Array
 
+    def chunks_of(self, buffer: Buffer) -> Array:
+        """Location of every chunk of a buffer, those of rank 0 first."""
+        first = self.start[:, buffer]
+        size = np.diff(np.append(self.start.ravel(), self.total))[buffer::3]
+        ends = np.cumsum(size)
+        chunks: Array = np.arange(int(size.sum())) + np.repeat(first - ends + size, size)
+        return chunks
+
     def name(self, location: int) -> tuple[int, str]:
         """The rank and chunk of a location, as in (2, 'out[3]')."""
         flat = self.start.ravel()
         at = int(np.searchsorted(flat, location, side="right")) - 1
         return at // 3, chunk_name(at % 3, location - int(flat[at]))
+
+
+def starts(sizes: Array) -> tuple[Array, int]:
+    """Location of chunk 0 of each buffer of each rank, shape (n, 3), from their sizes; and the number of locations."""
+    ends = np.cumsum(sizes.ravel())
+    return (ends - sizes.ravel()).reshape(sizes.shape).astype(np.int64), int(ends[-1])
 
 
 class HasBuffers(Protocol):
@@ -410,9 +430,7 @@ class HasBuffers(Protocol):
 def layout(of: HasBuffers, *, in_place: bool = False) -> Layout:
     """The locations of a schedule or program; `in_place` lets the aliased inputs and outputs be one."""
     c = of.collective
-    ends = np.cumsum(c.buffer_sizes(of.scratch).ravel())
-    start = np.concatenate([[0], ends[:-1]]).reshape(c.n, 3).astype(np.int64)
-    total = int(ends[-1])
+    start, total = starts(c.buffer_sizes(of.scratch))
     alias = np.arange(total, dtype=np.int32 if total < 2**31 else np.int64)
     if in_place:
         rank, i, o = c.alias.T
@@ -438,10 +456,7 @@ def lengths(c: Collective, places: Layout) -> tuple[Array, Array, Array]:
     inputs, outputs = code(c.sizes), code(c.output_sizes)
     codes = np.unique(np.append(inputs, 0))
     room = np.full(places.total, -1, np.int32)
-    outputs = np.searchsorted(codes, outputs)
-    for rank in range(c.n):
-        first, last = c.output_start[rank] * c.chunks, c.output_start[rank + 1] * c.chunks
-        room[places.start[rank, 1] : places.start[rank, 1] + last - first] = outputs[first:last]
+    room[places.chunks_of(Buffer.OUTPUT)] = np.searchsorted(codes, outputs)
     return np.searchsorted(codes, inputs).astype(np.int32), room, np.maximum(codes - 1, 0) // c.chunks
 
 

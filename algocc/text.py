@@ -20,21 +20,17 @@ from numpy.typing import NDArray
 from algocc.collective import BUFFER_NAMES, COLLECTIVES, Buffer, Collective
 from algocc.collective import from_json as collective_from_json
 from algocc.collective import to_json as collective_to_json
-from algocc.errors import AlgoccError, ScheduleError, UsageError, near
-from algocc.steps import BUFFERS, Steps
+from algocc.errors import AlgoccError, ScheduleError, UsageError, counted, near
+from algocc.steps import BUFFERS, MOST_CELLS, MOST_STEPS, Steps
 from algocc.table import COLUMNS, Action, Schedule, chunk_name
 
 FORMAT, VERSION = "algocc-schedule", 1
 MOST_BYTES = 1 << 28
 """Longest file that `read` takes."""
-MOST_STEPS = 1 << 24
-"""Most steps of a schedule in a file, with or without rows."""
 MOST_RANKS = 1 << 20
 """Most ranks of a collective in a file."""
 MOST_BLOCKS = 1 << 26
 """Most blocks that a collective in a file may have in all where they grow with n²."""
-MOST_CHUNKS = 1 << 29
-"""Most chunks of memory, through all ranks and buffers, that a file may ask for."""
 
 Fail = Callable[[str], NoReturn]
 """Raises UsageError: where, then the message."""
@@ -83,7 +79,7 @@ def from_json(value: Any, *, source: str = "<json>") -> Schedule:
     rows = len(columns["step"])
     for key, column in columns.items():
         if len(column) != rows:
-            fail(f"columns.{key} has {len(column)} rows, columns.step has {rows}: wanted as many in all")
+            fail(f"columns.{key} has {counted(len(column), 'row')}, columns.step has {rows}: wanted as many in all")
     step = columns["step"]
     for bad, wanted in (
         (np.diff(step, prepend=0) < 0, "steps in order from 0"),
@@ -324,8 +320,8 @@ def _bounded(c: Collective, scratch: int, fail: Fail) -> None:
     if held >= 2**31:
         fail(f"{c}: a rank holds {held} chunks, which do not fit in 32 bits")
     total = (int(c.inputs.sum()) + int(c.outputs.sum())) * c.chunks + c.n * scratch
-    if total > MOST_CHUNKS:
-        fail(f"{c} with {scratch} chunks of scratch: {total} chunks in all, wanted at most {MOST_CHUNKS}")
+    if total > MOST_CELLS:
+        fail(f"{c} with {scratch} chunks of scratch: {total} chunks in all, wanted at most {MOST_CELLS}")
 
 
 # Text
@@ -597,7 +593,7 @@ class _Reader:
         if local:
             to_buffer, to_chunk, to_count = self.place(target, c.sink, said, fail)
             if count != to_count:
-                fail(f"{said}: found {place} of {count} chunks and {target} of {to_count}, wanted as many")
+                fail(f"{said}: found {place} of {counted(count, 'chunk')} and {target} of {to_count}, wanted as many")
             return _VERBS.index(verb), rank, rank, buffer, chunk, to_buffer, to_chunk, count
         peer = self.number(target, f"{said}: rank", fail)
         if peer >= c.n:

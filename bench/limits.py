@@ -15,19 +15,21 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from statistics import median
 from typing import Any
 
 import numba
 import numpy as np
-from threads import CEILING, halves
+from threads import CEILING, ceiling, halves
 
 from algocc.kernels import cpu
 from algocc.runtime import Communicator, spawn
 
 SIZES = (64 << 10, 1 << 20, 16 << 20, 64 << 20)
+
+
+WAKE = os.pipe()
+"""Where the other ranks sleep while two threads of the first are the ceiling."""
 
 
 def best(call: Callable[[], object], budget: float) -> tuple[float, float]:
@@ -83,35 +85,16 @@ def memory(budget: float) -> None:
         print(f"  {size:>10} B  {fastest:>9.1f} fastest {middle:>9.1f} median   {size / fastest / 1e3:>6.2f} GB/s read and as much written")
 
 
-def ceiling(n: int, parts: Any, size: int) -> float:
-    """µs of the fused loop on two threads, on average over so many that starting the second does not count."""
-    if parts is None:
-        return 0.0
-    repeat = max(1, (16 << 20) // size)
-
-    def half(arrays: Any) -> float:
-        begin = time.perf_counter()
-        for _ in range(repeat):
-            CEILING[n, True](*arrays)
-        return (time.perf_counter() - begin) / repeat * 1e6
-
-    with ThreadPoolExecutor(1) as pool:
-        other = pool.submit(half, parts[1])
-        return max(half(parts[0]), other.result())
-
-
 def ranks(comm: Communicator, sizes: tuple[int, ...], budget: float) -> list[Any]:
-    """Every rank times AllReduce in place; ranks 0 and 1 are the ceiling's two threads in between."""
+    """Every rank times AllReduce in place; in between two threads of rank 0 are the ceiling, and the others sleep."""
     n, rows = comm.size, []
     for size in sizes:
         count = size // 4
         x = comm.empty(count)
         x[:] = 0
         parts = halves([np.zeros(count, np.float32) for _ in range(n)] * 2) if comm.rank == 0 else None
-        if n in (2, 4) and parts is not None:
-            CEILING[n, True](*parts[0])
-
-        calls = (partial(comm.all_reduce, x, out=x), partial(ceiling, n, parts, size))
+        for part in parts or []:
+            CEILING[n, True](*part)
         found: list[list[float]] = [[], []]
         comm.all_reduce(x, out=x)
         begin = time.perf_counter()
@@ -120,12 +103,16 @@ def ranks(comm: Communicator, sizes: tuple[int, ...], budget: float) -> list[Any
         for _ in range(int(min(100, max(5, budget / max(once, 1e-6) / 2)))):
             comm.barrier()
             begin = time.perf_counter()
-            calls[0]()
+            comm.all_reduce(x, out=x)
             found[0].append((time.perf_counter() - begin) * 1e6)
             comm.barrier()
-            found[1].append(calls[1]())
+            if comm.rank == 0:
+                found[1].append(ceiling(n, parts, size))
+                os.write(WAKE[1], bytes(n - 1))
+            else:
+                os.read(WAKE[0], 1)
         comm.barrier()
-        rows.append((size, min(found[0]), median(found[0]), min(found[1]), median(found[1])))
+        rows.append((size, min(found[0]), median(found[0]), min(found[1], default=0.0), median(found[1] or [0.0])))
     return rows
 
 

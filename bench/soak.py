@@ -1,8 +1,9 @@
 """Many random calls, and many ranks that are killed: nothing wrong, nothing left, memory flat.
 
-    python bench/soak.py [--calls 100000] [--kills 20] [-n 4] [--threads]
+    python bench/soak.py [--calls 100000] [--slice 10000] [--kills 20] [-n 4] [--threads] [--seed S]
 
-Every rank draws the same calls from one seed: collective, count, type, operator, schedule, root, kind of memory, in place or
+It goes in slices of so many calls, each on new ranks that count calls and tiles from just before a wrap: of 31, 32, 63 or 64
+bits. Slice k of seed S is slice 0 of seed S + k, so a long run may be split. Every rank draws the same calls from one seed: collective, count, type, operator, schedule, root, kind of memory, in place or
 not, and before some of them sleeps. Every output is compared with NumPy. Then processes are killed at random moments, and
 /dev/shm, descriptors, threads and sockets are compared with those before. It exits with 1 if anything is wrong.
 """
@@ -35,24 +36,33 @@ def resident() -> int:
     return int(Path("/proc/self/status").read_text().split("VmRSS:")[1].split()[0])
 
 
+KINDS = (
+    ("int32", "sum"), ("float32", "max"), ("bfloat16", "sum"), ("int8", "avg"), ("float16", "avg"), ("bool", "lor"),
+    ("complex64", "prod"), ("uint64", "bxor"), ("float64", "min"),
+)  # fmt: skip
+
+
 def calls(comm: Communicator, number: int, seed: int) -> dict[str, Any]:
     """`number` random calls; how many elements were wrong, and what memory did."""
-    draw, own = random.Random(seed), random.Random(seed + comm.rank)
+    draw, own = random.Random(seed), random.Random(f"{seed} {comm.rank}")
+    comm._resume_at(2 ** draw.choice((31, 32, 63, 64)) - draw.randrange(1, 1000), wait=True)
     n, r = comm.size, comm.rank
     known = {name: ["auto", *(c for c in candidates(name, n) if "=" not in c)] for name in NAMES}
     data: dict[Any, Any] = {}
     wrong, middle, begin = 0, 0, time.monotonic()
-    for k in range(number):
+    k = 0
+    while k < number:
+        k += 1
         name = draw.choice(NAMES)
         count = draw.choice((0, 1, n - 1, n + 1, 7, 100, 1003, 5003))
-        dtype, op = draw.choice((("int32", "sum"), ("float32", "max"), ("bfloat16", "sum"), ("int8", "avg")))
+        dtype, op = draw.choice(KINDS)
         if (name, op) == ("scan", "avg"):
             dtype, op = "int8", "sum"
         root, schedule = draw.randrange(n), draw.choice(known[name]) if draw.random() < 0.3 else "auto"
         shared, in_place, again = draw.random() < 0.3, draw.random() < 0.4, draw.random() < 0.5
         if own.random() < 0.002:
             time.sleep(own.random() * 1e-3)
-        if k == number // 2:
+        if not middle and k >= number // 2:
             middle = resident()
         if name == "barrier":
             comm.barrier()
@@ -79,6 +89,7 @@ def calls(comm: Communicator, number: int, seed: int) -> dict[str, Any]:
             x = x if r == root else None
         elif in_place and name in ("all_reduce", "scan"):
             kwargs["out"] = x
+        k += again
         for _ in range(1 + again):
             if kwargs.get("out") is x and x is not None:
                 x[:] = mine
@@ -114,6 +125,7 @@ def left() -> Any:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--calls", type=int, default=100_000)
+    parser.add_argument("--slice", type=int, default=10_000, help="calls of one set of ranks")
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("-n", type=int, default=4)
     parser.add_argument("--seed", type=int, default=int(time.time()))
@@ -121,10 +133,14 @@ def main() -> int:
     args = parser.parse_args()
     print(f"seed {args.seed}")
     before = left()
-    found = spawn(calls, args.n, args.calls, args.seed, threads=args.threads, **({} if args.threads else {"start": "fork"}))
-    wrong = sum(f["wrong"] for f in found)
-    print(f"{args.calls} calls of {args.n} ranks in {found[0]['seconds']:.0f} s: {wrong} elements wrong; "
-          f"memory of each grew by {[f['grown_kib'] for f in found]} KiB in the second half")  # fmt: skip
+    wrong = 0
+    for k, start in enumerate(range(0, args.calls, args.slice)):
+        number = min(args.slice, args.calls - start)
+        found = spawn(calls, args.n, number, args.seed + k, threads=args.threads, **({} if args.threads else {"start": "fork"}))
+        wrong += sum(f["wrong"] for f in found)
+        grown = max(f["grown_kib"] for f in found)
+        print(f"{start + number} calls of {args.n} ranks, the last {number} in {found[0]['seconds']:.0f} s: {wrong} elements wrong; "
+              f"memory of a rank grew by {grown} KiB in the second half", flush=True)  # fmt: skip
     unnamed = 0
     for k in range(args.kills):
         try:

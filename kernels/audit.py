@@ -13,15 +13,13 @@ from dataclasses import dataclass, field
 
 from algocc.kernels import ptx
 from algocc.kernels.cuda import most_threads
+from algocc.kernels.grid import Key
 
 REGISTERS = 65536
 """Of a processor; a block of as many threads as a kernel is compiled for must find its own there."""
 
 ACQUIRES = 3
-"""Looks of a wait: at its counter, at the abort flag, at its counter again."""
-
-RELEASES = 2
-"""A signal, and the abort flag."""
+"""Looks of a wait: at its counter, at the abort flag, at its counter again. It can also release, the abort flag."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +41,7 @@ class Audit:
     findings: the rules that do not hold.
     """
 
-    key: ptx.Key
+    key: Key
     architecture: str
     registers: int
     spilled: int
@@ -71,31 +69,35 @@ def audit(kernel: ptx.Assembled) -> Audit:
     Raises UsageError as `ptx.assembled`.
     """
     text, log = kernel.ptx, kernel.log
-    found = list(order(text))
+    waits, signals = _waits_and_signals(kernel.key)
+    found = list(order(text, waits=waits > 0))
     registers, spilled, stack = resources(log)
     lines = instructions(text)
     loads, stores = (_count(lines, rf"{way}\.global\.v(4\.[a-z]32|2\.[a-z]64)") for way in ("ld", "st"))
-    most = REGISTERS // most_threads(*kernel.key)
-    least = 5 if kernel.key[0] is None else 7  # four and one of a copy, and of a reduction its first source and another
+    most = REGISTERS // most_threads(kernel.key.op, kernel.key.dtype)
+    needed_loads, needed_stores = _vectors(kernel.key)
     acquires, releases = _count(lines, r"ld\.acquire\.sys\."), _count(lines, r"st\.release\.sys\.")
     found += [
         *_expect("registers", registers <= most, f"{registers} of a thread, wanted {most} or fewer"),
         *_expect("spills", spilled == 0 and stack == 0, f"{spilled} bytes spilled, {stack} of stack, wanted none"),
-        *_expect("vectors", loads >= least and stores >= least, f"{loads} loads, {stores} stores of 16 bytes, wanted {least}"),
-        *_expect("acquires", acquires >= ACQUIRES, f"{acquires} at system scope, wanted {ACQUIRES} or more"),
-        *_expect("releases", releases >= RELEASES, f"{releases} at system scope, wanted {RELEASES} or more"),
+        *_expect(
+            "vectors", loads >= needed_loads and stores >= needed_stores,
+            f"{loads} loads, {stores} stores of 16 bytes, wanted {needed_loads} and {needed_stores}",
+        ),
+        *_expect("acquires", acquires >= ACQUIRES * waits, f"{acquires} at system scope, wanted {ACQUIRES * waits}"),
+        *_expect("releases", releases >= signals + waits, f"{releases} at system scope, wanted {signals + waits}"),
         *_arithmetic(lines),
-    ]
+    ]  # fmt: skip
     code = ptx.disassemble(kernel.cubin)
     machine = machine_counts(code) if code is not None else {}
     if machine:
-        divides = kernel.key[0] == "avg"  # an exact division calls a routine of its own for rare operands
+        divides = kernel.key.op == "avg"  # an exact division calls a routine of its own for rare operands
         found += [
             *_expect("calls", machine["CALL"] == 0 or divides, f"{machine['CALL']} calls in machine code, wanted none"),
             *_expect("local memory", machine["local"] == 0, f"{machine['local']} accesses, wanted none"),
             *_expect(
-                "machine vectors", machine["LDG.128"] >= least and machine["STG.128"] >= least,
-                f"{machine['LDG.128']} LDG and {machine['STG.128']} STG of 128 bits, wanted {least} of each",
+                "machine vectors", machine["LDG.128"] >= needed_loads and machine["STG.128"] >= needed_stores,
+                f"{machine['LDG.128']} LDG and {machine['STG.128']} STG of 128 bits, wanted {needed_loads} and {needed_stores}",
             ),
             *_expect(
                 "system scope", machine["STRONG.SYS"] >= acquires + releases,
@@ -107,6 +109,23 @@ def audit(kernel: ptx.Assembled) -> Audit:
         kernel.key, kernel.architecture, registers, spilled, stack, loads, stores, acquires, releases,
         _count(lines, r"(bar|barrier)\."), machine, tuple(found),
     )  # fmt: skip
+
+
+def _vectors(key: Key) -> tuple[int, int]:
+    """Loads and stores of 16 bytes that a kernel has at least."""
+    if key.form is not None:  # of each kind of Move those of its operands
+        moves = {(m.destinations, m.sources) for lane in key.form for m in lane if m.parts}
+        return sum(s for _, s in moves), sum(d for d, _ in moves)
+    least = 5 if key.op is None else 7  # four and one of a copy, and of a reduction its first source and another
+    return least, least
+
+
+def _waits_and_signals(key: Key) -> tuple[int, int]:
+    """Places in a kernel that wait and that signal."""
+    if key.form is None:
+        return 1, 1
+    moves = [move for lane in key.form for move in lane]
+    return sum(len(move.waits) for move in moves), sum(len(move.signals) for move in moves)
 
 
 def resources(log: str) -> tuple[int, int, int]:
@@ -136,8 +155,8 @@ def machine_counts(code: str) -> dict[str, int]:
     return {name: len(re.findall(pattern, code)) for name, pattern in patterns.items()}
 
 
-def order(text: str) -> Iterable[Finding]:
-    """Rules of memory that PTX breaks, on any path through it."""
+def order(text: str, *, waits: bool = True) -> Iterable[Finding]:
+    """Rules of memory that PTX breaks, on any path through it, of a kernel that `waits` or has nothing to wait for."""
     blocks = _blocks(instructions(text))
     leaders = _leader_predicates(blocks)
 
@@ -175,7 +194,7 @@ def order(text: str) -> Iterable[Finding]:
                 yield Finding("every spin has a deadline", f"no clock in the loop of {_opening(blocks, loop)}")
             if sum(map(_is_acquire, lines)) < 2:
                 yield Finding("every spin can be told to stop", f"one flag in the loop of {_opening(blocks, loop)}")
-    if not spins:
+    if waits and not spins:
         yield Finding("a lane waits", "there is no loop that acquires")
 
 

@@ -15,6 +15,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, register_jitable
 
+from algocc.kernels.operators import ELEMENTS
+
 WINDOW = 8192
 """Bytes of partial results that a Move holds between its sources: they stay in the first-level cache."""
 
@@ -222,6 +224,8 @@ def sleep_until(counter: Any, want: Any, semaphore: Any, polls: Any) -> None:
 
 _MEMORY = {
     "bool": _I8,
+    "float8_e4m3fn": _I8,
+    "float8_e5m2": _I8,
     "float16": ir.HalfType(),
     "bfloat16": _I16,
     "float32": ir.FloatType(),
@@ -229,7 +233,7 @@ _MEMORY = {
     "complex64": ir.LiteralStructType([ir.FloatType()] * 2),
     "complex128": ir.LiteralStructType([ir.DoubleType()] * 2),
 }
-_REGISTER = {"bool": types.boolean, "float16": types.float32, "bfloat16": types.float32}
+_REGISTER = {"bool": types.boolean} | {e.name: types.float32 for e in ELEMENTS.values() if e.held == "float32"}
 
 
 def memory_type(name: str) -> Any:
@@ -242,14 +246,14 @@ def register_type(name: str) -> Any:
     return _REGISTER.get(name) or getattr(types, name)
 
 
-_ROLES = ("source", "destination", "held")
+_ROLES = ("source", "held", *(f"destination {k}" for k in range(4)))
 
 
 def _mark(builder: Any, access: Any, role: str | None) -> None:
     """Tell LLVM that the roles are different memory, so that it needs no check before it vectorises.
 
     A destination may be a source, but then element by element: each is stored after its own load, of which the value
-    depends, and no other iteration of the loop touches it. Loops on one memory in two roles are separate calls.
+    depends, and no other iteration of the loop touches it.
     """
     if role is None:
         return
@@ -260,10 +264,59 @@ def _mark(builder: Any, access: Any, role: str | None) -> None:
     access.set_metadata("noalias", module.add_metadata([s for r, s in scopes.items() if r != role]))
 
 
+def _constant(value: int) -> Any:
+    return ir.Constant(_I32, value)
+
+
+_EIGHT_BITS = {"float8_e4m3fn": (3, 7, 0x7F, 0x7F), "float8_e5m2": (2, 15, 0x7C, 0x7E)}
+"""Of the 8-bit floats: bits of the mantissa, bias of the exponent, what is too large becomes, and a NaN. The first has no
+infinity, so what is too large is NaN. That is what ml_dtypes does; the conversions of GPUs saturate instead, so none is
+used, and the bits are the same everywhere."""
+
+
+def _unpack_8(builder: Any, name: str, raw: Any) -> Any:
+    """By a multiplication that moves the exponent, which is exact for subnormal numbers too."""
+    mantissa, bias, _, _ = _EIGHT_BITS[name]
+    bits = builder.zext(raw, _I32)
+    magnitude = builder.and_(bits, _constant(0x7F))
+    small = builder.bitcast(builder.shl(magnitude, _constant(23 - mantissa)), ir.FloatType())
+    value = builder.bitcast(builder.fmul(small, ir.Constant(ir.FloatType(), 2.0 ** (127 - bias))), _I32)
+    first_odd = 0x7F if name == "float8_e4m3fn" else 0x7C  # from here on infinity and NaN
+    rest = builder.shl(builder.and_(magnitude, _constant((1 << mantissa) - 1)), _constant(23 - mantissa))
+    odd = builder.or_(rest, _constant(0x7F800000))
+    value = builder.select(builder.icmp_unsigned(">=", magnitude, _constant(first_odd)), odd, value)
+    sign = builder.shl(builder.and_(bits, _constant(0x80)), _constant(24))
+    return builder.bitcast(builder.or_(value, sign), ir.FloatType())
+
+
+def _pack_8(builder: Any, name: str, value: Any) -> Any:
+    """To nearest even; a subnormal result by an addition that rounds where its last bit is."""
+    mantissa, bias, largest, nan = _EIGHT_BITS[name]
+    shift = 23 - mantissa
+    bits = builder.bitcast(value, _I32)
+    magnitude = builder.and_(bits, _constant(0x7FFFFFFF))
+    odd = builder.and_(builder.lshr(magnitude, _constant(shift)), _constant(1))
+    half = builder.add(odd, _constant((1 << (shift - 1)) - 1))
+    normal = builder.lshr(builder.add(magnitude, half), _constant(shift))
+    normal = builder.sub(normal, _constant((127 - bias) << mantissa))
+    magic = 127 + 23 + 1 - bias - mantissa << 23  # a float whose last bit is the smallest number
+    moved = builder.fadd(builder.bitcast(magnitude, ir.FloatType()), builder.bitcast(_constant(magic), ir.FloatType()))
+    subnormal = builder.sub(builder.bitcast(moved, _I32), _constant(magic))
+    is_normal = builder.icmp_unsigned(">=", magnitude, _constant(128 - bias << 23))
+    small = builder.select(is_normal, normal, subnormal)
+    small = builder.select(builder.icmp_unsigned(">", small, _constant(largest)), _constant(largest), small)
+    is_nan = builder.icmp_unsigned(">", magnitude, _constant(0x7F800000))
+    small = builder.select(is_nan, _constant(nan), small)
+    sign = builder.and_(builder.lshr(bits, _constant(24)), _constant(0x80))
+    return builder.trunc(builder.or_(small, sign), _I8)
+
+
 def unpack(builder: Any, name: str, raw: Any) -> Any:
     """An element as it is in memory → the value that arithmetic takes."""
     if name == "bool":
         return builder.icmp_unsigned("!=", raw, ir.Constant(_I8, 0))
+    if name in _EIGHT_BITS:
+        return _unpack_8(builder, name, raw)
     if name == "float16":
         return builder.fpext(raw, ir.FloatType())
     if name == "bfloat16":
@@ -276,19 +329,17 @@ def pack(builder: Any, name: str, value: Any) -> Any:
     """A value → the element as it is in memory; to nearest even, a NaN quiet."""
     if name == "bool":
         return builder.zext(value, _I8)
+    if name in _EIGHT_BITS:
+        return _pack_8(builder, name, value)
     if name == "float16":
         return builder.fptrunc(value, ir.HalfType())
     if name == "bfloat16":
-
-        def constant(v: int) -> Any:
-            return ir.Constant(_I32, v)
-
         bits = builder.bitcast(value, _I32)
-        high = builder.lshr(bits, constant(16))
-        odd = builder.and_(high, constant(1))
-        rounded = builder.lshr(builder.add(bits, builder.add(odd, constant(0x7FFF))), constant(16))
+        high = builder.lshr(bits, _constant(16))
+        odd = builder.and_(high, _constant(1))
+        rounded = builder.lshr(builder.add(bits, builder.add(odd, _constant(0x7FFF))), _constant(16))
         nan = builder.fcmp_unordered("uno", value, value)
-        return builder.trunc(builder.select(nan, builder.or_(high, constant(0x40)), rounded), _I16)
+        return builder.trunc(builder.select(nan, builder.or_(high, _constant(0x40)), rounded), _I16)
     return value
 
 
@@ -342,7 +393,7 @@ def _putter(role: str | None) -> Any:
 get_source = _getter("source")
 get_held = _getter("held")
 get = _getter(None)
-put_destination = _putter("destination")
+put_destination_0, put_destination_1, put_destination_2, put_destination_3 = (_putter(f"destination {k}") for k in range(4))
 put_held = _putter("held")
 put = _putter(None)
 

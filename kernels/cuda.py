@@ -28,7 +28,7 @@ THREADS = 512
 """The most threads of a block that a kernel is compiled for."""
 
 FEWER_THREADS = 384
-"""The same for kernels that take more registers: averages, integers of one byte or two, complex128."""
+"""The same for kernels that take more registers: averages, elements of one byte, integers of two, complex128."""
 
 NAP = 64
 """Nanoseconds between two looks at a counter that has not come for long."""
@@ -49,7 +49,7 @@ def most_threads(op: str | None, dtype: str | None) -> int:
     if op is None or dtype is None:
         return THREADS
     e = ELEMENTS[dtype]
-    return FEWER_THREADS if op == "avg" or e.size == 16 or (e.size <= 2 and e.kind != "float") else THREADS
+    return FEWER_THREADS if op == "avg" or e.size == 16 or (e.size <= 2 and e.kind != "float") or e.size == 1 else THREADS
 
 
 def _asm(builder: Any, text: str, result: Any, args: Sequence[Any], constraints: str) -> Any:

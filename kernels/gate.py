@@ -5,6 +5,10 @@ shows that number (acquire). So whoever touches another rank's memory knows that
 that memory lies. Records are used in turns: a rank that shows call e + 2 has seen all others enter call e + 1, and so
 done with the records of call e.
 
+A program of one round reads of others only what they copy into scratch before they show their record. Its scratch is double
+as well and used in the same turns, so the gate alone orders it and it has no counters; if it is small it lies in the record,
+so that data and signature come in one piece.
+
 Out: a rank whose input or output is touched by others waits until each of them has finished the call. Scratch needs no
 such wait, since the program's own counters guard it.
 
@@ -52,6 +56,15 @@ def build(P: ModuleType, *, stamp: str) -> Callable[..., Any]:
         call = np.uint64(P.word(state, at.CALL)) + np.uint64(1)
         turn = np.int64(call & np.uint64(1))
 
+        mine = gate + at.LINE * (2 * me + turn)
+        bases, maps, globals_ = P.word(block, at.BASES), P.word(block, at.MAPS), P.word(block, at.GLOBALS)
+        second = P.word(block, at.SECOND)
+        if second != 0:
+            scratch = P.word(maps, me) + P.word(record, at.SCRATCH_AT - 1) + turn * second
+            if second == at.IN_RECORD:
+                scratch = mine + 8 * at.RECORD_WORDS
+            P.set_word(bases, 3 * P.word(globals_, me) + 2, scratch)
+
         early = P.word(block, at.PRELUDE)
         P.set_word(block, at.BEGIN_TILE, 0)
         P.set_word(block, at.BEGIN_MOVE, 0)
@@ -64,13 +77,13 @@ def build(P: ModuleType, *, stamp: str) -> Callable[..., Any]:
             if stuck != 0:
                 return stuck
 
-        mine = gate + at.LINE * (2 * me + turn)
         for k in range(at.RECORD_WORDS - 1):
             P.set_word(mine, at.SIGNATURE + k, P.word(record, k))
+        if second > 0:
+            P.set_word(mine, at.SCRATCH_AT, P.word(record, at.SCRATCH_AT - 1) + turn * second)
         P.store_release(mine, call)
         P.set_word(state, at.CALL, np.int64(call))
         same, same_program = True, True
-        bases, maps, globals_ = P.word(block, at.BASES), P.word(block, at.MAPS), P.word(block, at.GLOBALS)
         for k in range(1, members):
             m = (me + k) % members
             theirs = gate + at.LINE * (2 * m + turn)
@@ -83,7 +96,10 @@ def build(P: ModuleType, *, stamp: str) -> Callable[..., Any]:
             base, rank = P.word(maps, m), P.word(globals_, m)
             P.set_word(bases, 3 * rank, base + P.word(theirs, at.INPUT_AT))
             P.set_word(bases, 3 * rank + 1, base + P.word(theirs, at.OUTPUT_AT))
-            P.set_word(bases, 3 * rank + 2, base + P.word(theirs, at.SCRATCH_AT))
+            scratch = base + P.word(theirs, at.SCRATCH_AT)
+            if second == at.IN_RECORD:
+                scratch = theirs + 8 * at.RECORD_WORDS
+            P.set_word(bases, 3 * rank + 2, scratch)
         if not same and P.word(block, at.CHECKED) != 0:
             return at.DISAGREES
         if same and not same_program:

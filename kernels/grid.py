@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from algocc.kernels import lane, wide
+from algocc.kernels import lane, straight, wide
 from algocc.kernels import layout as at
 from algocc.kernels.operators import ELEMENTS, Element, Operator, kernel_of
 
@@ -26,20 +26,41 @@ def specialise(P: ModuleType, op: str | None, dtype: str | None) -> ModuleType:
     return Q
 
 
-def key_of(op: Operator, e: Element, *, reduces: bool) -> tuple[str, str] | tuple[None, None]:
-    """Operator and type of the kernel that serves `op` on `e`; none of either if nothing is reduced."""
+def key_of(op: Operator, e: Element, *, reduces: bool) -> Key:
+    """The interpreter that serves `op` on `e`; the one that copies if nothing is reduced."""
     if not reduces:
-        return None, None
+        return Key(None, None)
     op, e = kernel_of(op, e)
-    return op.name, e.name
+    return Key(op.name, e.name)
 
 
-def build(P: ModuleType, *, inline: Callable[..., Any], stamp: str) -> Callable[..., Any]:
-    """The kernel for the target whose primitives, specialised, are P; `stamp` is the source it is built from.
+class Key(NamedTuple):
+    """What a kernel is made for.
+
+    op, dtype: of what it reduces; None if it only copies.
+    form: of the Program that it is generated for, with `size`, the bytes of an element; without one, it interprets any.
+    """
+
+    op: str | None
+    dtype: str | None
+    form: straight.Form | None = None
+    size: int = 0
+
+
+def kernel(P: ModuleType, key: Key, *, inline: Callable[..., Any]) -> Callable[..., Any]:
+    """The kernel of a key for the target whose primitives are P; `inline` as in `build`."""
+    if key.form is None:
+        Q = specialise(P, key.op, key.dtype)
+        return build(Q, lane.build(Q, stamp=""), inline=inline)
+    return build(P, straight.build(P, key.form, op=key.op, dtype=key.dtype, size=key.size), inline=inline)
+
+
+def build(P: ModuleType, lane: Callable[..., Any], *, inline: Callable[..., Any]) -> Callable[..., Any]:
+    """The kernel that runs a lane, for the target whose primitives are P.
 
     inline: makes of the lane what the target compiles into its caller.
     """
-    run = inline(lane.build(P, stamp=stamp))
+    run = inline(lane)
 
     def kernel(blocks):
         """Run the lane of this block of threads; `blocks` is the address of a parameter block for each.

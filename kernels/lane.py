@@ -7,12 +7,51 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+from numba.extending import register_jitable
 
 from algocc.kernels import layout as at
 
 
+def build_wait(P: ModuleType) -> Callable[..., Any]:
+    """The wait of the leader of a lane, for the target whose primitives are P."""
+
+    @register_jitable(forceinline=True)
+    def wait_for(block, local, counter, want, m, w, t):
+        """Return 0 when the counter at an address has reached `want`; or why not, and report wait w of Move m in tile t."""
+        have = P.load_acquire(counter)
+        polls = 0
+        deadline = 0
+        while np.int64(have - want) < 0:
+            polls += 1
+            if polls > P.word(block, at.POLLS):
+                abort = P.word(block, at.LINES) + at.ABORT * at.LINE
+                if deadline == 0:
+                    deadline = P.clock() + P.word(block, at.TIMEOUT)
+                stuck = 0
+                if P.load_acquire(abort) != 0:
+                    stuck = at.GAVE_UP
+                elif P.clock() > deadline:
+                    stuck = at.TIMED_OUT
+                if stuck != 0:
+                    P.set_word(local, at.AT_MOVE, m)
+                    P.set_word(local, at.AT_WAIT, w)
+                    P.set_word(local, at.HAVE, np.int64(have))
+                    P.set_word(local, at.WANT, np.int64(want))
+                    P.set_word(local, at.AT_ITERATION, t)
+                    P.set_word(local, at.STATUS, stuck)
+                    P.store_release(abort, np.uint64(1))
+                    return stuck
+                P.give_way(polls)
+            have = P.load_acquire(counter)
+        return 0
+
+    made: Callable[..., Any] = wait_for
+    return made
+
+
 def build(P: ModuleType, *, stamp: str) -> Callable[..., Any]:
     """The lane for the target whose primitives are P; `stamp` is the source it is built from."""
+    wait_for = build_wait(P)
 
     def lane(block, index):
         """Run lane `index` of the program at `block`; 0, or why it stopped early as in `layout`.
@@ -42,30 +81,7 @@ def build(P: ModuleType, *, stamp: str) -> Callable[..., Any]:
                         before = g - np.uint64(P.word(wait, at.LAG))
                         want = before * np.uint64(P.word(wait, at.TOTAL)) + np.uint64(P.word(wait, at.VALUE))
                         counter = counters + at.LINE * P.word(wait, at.COUNTER)
-                        have = P.load_acquire(counter)
-                        polls = 0
-                        deadline = 0
-                        while np.int64(have - want) < 0:
-                            polls += 1
-                            if polls > P.word(block, at.POLLS):
-                                abort = P.word(block, at.LINES) + at.ABORT * at.LINE
-                                if deadline == 0:
-                                    deadline = P.clock() + P.word(block, at.TIMEOUT)
-                                if P.load_acquire(abort) != 0:
-                                    stuck = at.GAVE_UP
-                                elif P.clock() > deadline:
-                                    stuck = at.TIMED_OUT
-                                if stuck != 0:
-                                    P.set_word(local, at.AT_MOVE, m)
-                                    P.set_word(local, at.AT_WAIT, w)
-                                    P.set_word(local, at.HAVE, np.int64(have))
-                                    P.set_word(local, at.WANT, np.int64(want))
-                                    P.set_word(local, at.AT_ITERATION, t)
-                                    P.set_word(local, at.STATUS, stuck)
-                                    P.store_release(abort, np.uint64(1))
-                                    break
-                                P.give_way(polls)
-                            have = P.load_acquire(counter)
+                        stuck = wait_for(block, local, counter, want, m, w, t)
                         if stuck != 0:
                             break
                         wait += 8 * at.WAIT_WORDS

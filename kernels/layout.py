@@ -47,7 +47,12 @@ PRELUDE = 34  # first Moves of its lane that touch nothing of another rank, so n
 LEAVERS = 35  # address of the members that touch its input or output: it leaves after them
 LEAVER_COUNT = 36
 TILES = 37  # tiles of a whole call
-BLOCK_WORDS = 38
+SECOND = 38  # of a program of one round: bytes from its scratch to another like it, IN_RECORD, or else 0
+KIND = 39  # which kind of lane of generated code it is
+BLOCK_WORDS = 40
+
+IN_RECORD = -1
+"""Scratch lies behind the words of the record."""
 
 # A Move
 DESTINATIONS = 0
@@ -117,6 +122,7 @@ SCRATCH_AT = 4
 COUNTERS_AT = 5
 TEXT_AT = 6  # the signature in words
 RECORD_WORDS = 7
+ROOM = LINE - 8 * RECORD_WORDS  # bytes that the line has left
 
 # The state of a rank
 CALL = 0  # calls so far

@@ -24,7 +24,7 @@ class Element:
     name: as NumPy and ml_dtypes spell it.
     kind: bool, int, uint, float or complex.
     size: bytes.
-    held: the type that holds partial results inside a Move; wider than the element for the 16-bit floats.
+    held: the type that holds partial results inside a Move; wider than the element for floats of 8 and 16 bits.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Element:
     @property
     def numpy(self) -> np.dtype[Any]:
         """The NumPy type."""
-        return np.dtype(ml_dtypes.bfloat16 if self.name == "bfloat16" else self.name)
+        return np.dtype(getattr(ml_dtypes, self.name, self.name))
 
 
 def _element(name: str, kind: str, size: int, held: str | None = None) -> Element:
@@ -47,6 +47,8 @@ ELEMENTS = {
     for e in (
         *(_element(f"int{8 * size}", "int", size) for size in (1, 2, 4, 8)),
         *(_element(f"uint{8 * size}", "uint", size) for size in (1, 2, 4, 8)),
+        _element("float8_e4m3fn", "float", 1, "float32"),
+        _element("float8_e5m2", "float", 1, "float32"),
         _element("float16", "float", 2, "float32"),
         _element("bfloat16", "float", 2, "float32"),
         _element("float32", "float", 4),

@@ -21,6 +21,7 @@ from numba import types
 
 from algocc.errors import UsageError
 from algocc.kernels import cuda, grid
+from algocc.kernels.grid import Key
 from algocc.kernels.operators import ELEMENTS, OPERATORS, kernel_of, refusal
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
@@ -29,13 +30,12 @@ ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 ENTRY = "algocc_lane"
 """Name of the kernel in every module."""
 
-SOURCES = ("cpu.py", "cuda.py", "elements.py", "grid.py", "lane.py", "layout.py", "operators.py", "ptx.py", "wide.py")
+SOURCES = ("cpu.py", "cuda.py", "elements.py", "grid.py", "lane.py", "layout.py", "operators.py", "ptx.py",
+           "straight.py", "wide.py")  # fmt: skip
 """The files that a kernel is made from."""
 
 NEEDED = {"numba-cuda": "numba_cuda", "nvidia-cuda-nvcc": "nvidia", "nvidia-nvvm": "nvidia"}
 """Distributions that compiling takes, and a module of each."""
-
-Key = tuple[str, str] | tuple[None, None]
 
 
 @dataclass(frozen=True)
@@ -56,12 +56,12 @@ class Assembled:
 
 def keys() -> list[Key]:
     """Operator and type of every kernel there is, the one that only copies first."""
-    found: dict[Key, None] = {(None, None): None}
+    found: dict[Key, None] = {Key(None, None): None}
     for op in OPERATORS.values():
         for e in ELEMENTS.values():
             if refusal(op, e) is None:
                 shared, kind = kernel_of(op, e)
-                found[shared.name, kind.name] = None
+                found[Key(shared.name, kind.name)] = None
     return list(found)
 
 
@@ -166,7 +166,8 @@ def folder() -> Path:
 
 def _kept(key: Key, architecture: str, kind: str, make: Callable[[], bytes]) -> bytes:
     """A file of the cache, made if it is not there; a cache that can't be written is no error."""
-    place = folder() / _versions() / f"{key[0] or 'copy'}-{key[1] or 'any'}-{architecture}.{kind}"
+    made_for = "" if key.form is None else "-" + hashlib.sha256(repr((key.form, key.size)).encode()).hexdigest()[:16]
+    place = folder() / _versions() / f"{key.op or 'copy'}-{key.dtype or 'any'}{made_for}-{architecture}.{kind}"
     try:
         return place.read_bytes()
     except OSError:
@@ -179,15 +180,20 @@ def _kept(key: Key, architecture: str, kind: str, make: Callable[[], bytes]) -> 
     return made
 
 
+def compilers() -> list[str]:
+    """The packages that kernels are compiled with, and their versions."""
+    names = ("numba", "llvmlite", "numba-cuda", "nvidia-nvvm", "nvidia-cuda-nvcc")
+    return [f"{name} {importlib.metadata.version(name)}" for name in names]
+
+
 @functools.cache
 def _versions() -> str:
     """A hash of everything that a kernel is made from: its source and the compilers."""
     reason = missing()
     if reason:
         raise UsageError(f"kernels for GPUs can't be compiled: {reason}")
-    names = ("numba", "llvmlite", "numba-cuda", "nvidia-nvvm", "nvidia-cuda-nvcc")
     sources = [(Path(__file__).parent / name).read_text() for name in SOURCES]
-    text = "\n".join([*sources, *(f"{name} {importlib.metadata.version(name)}" for name in names)])
+    text = "\n".join([*sources, *compilers()])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -205,7 +211,7 @@ def _library(key: Key) -> Any:
     from numba.cuda import compiler
     from numba.cuda.cudadrv import nvvm
 
-    body = grid.build(grid.specialise(cuda, *key), inline=_device, stamp="")
+    body = grid.kernel(cuda, key, inline=_device)
     with _pretending(capability(ARCHITECTURES[0])):
         made = compiler.compile_cuda(
             body, types.void, (types.int64,), cc=capability(ARCHITECTURES[0]), nvvm_options={"opt": 3, "fma": 0}
@@ -213,7 +219,7 @@ def _library(key: Key) -> Any:
     library = made.library
     kernel = library.get_function(made.fndesc.llvm_func_name)
     compiler.kernel_fixup(kernel, False)
-    nvvm.set_launch_bounds(kernel, (cuda.most_threads(*key), 1))
+    nvvm.set_launch_bounds(kernel, (cuda.most_threads(key.op, key.dtype), 1))
     return library
 
 

@@ -1,6 +1,8 @@
-"""The reduction of a Move: n sources read once each, every destination written once, partial results held close by.
+"""The reduction of a Move: n sources read once each, every destination written once.
 
-The sources are folded from the left in the order of the Move, which fixes the bits of the result.
+The sources are folded from the left in the order of the Move, which fixes the bits of the result. Two sources, and four,
+go to one destination, and to as many, in one pass over all of them. Other numbers go window by window: what has been
+folded so far is held in the first-level cache, as are the results that other destinations are copied from.
 """
 
 from __future__ import annotations
@@ -24,7 +26,6 @@ def build(
     """
     window = P.WINDOW // held_size
     truncates = op == "avg" and not scales
-    both = not dtype.startswith("complex")  # to two destinations at once: an element is one store to each
 
     def reduction(operands, destinations, sources, length, records, ranks, final, partial):
         """Reduce two sources or more.
@@ -36,54 +37,82 @@ def build(
         partial: address of `P.WINDOW` bytes that only this lane uses.
         """
         P.built_from(stamp)
-        target = P.word(operands, 0)
-        for start in range(0, length, window):
-            n = min(window, length - start)
-            out = target + start * size
+        done = 1  # destinations that are written as the sources are read
+        if (sources == 2 or sources == 4) and sources == destinations and not truncates:
+            done = sources
+        step = length if done == destinations and (sources == 2 or sources == 4) and not truncates else window
+        for start in range(0, length, max(step, 1)):
+            n = min(step, length - start)
+            w = P.word(operands, 0) + start * size
             a = P.word(operands, destinations) + start * size
+            b = P.word(operands, destinations + 1) + start * size
             by_a = ranks if P.word(records, at.IS_FIRST) != 0 else 1
-            for s in range(1, sources):
-                b = P.word(operands, destinations + s) + start * size
-                by_b = ranks if P.word(records, s * at.OPERAND_WORDS + at.IS_FIRST) != 0 else 1
-                if both and s == 1 and s == sources - 1 and destinations == 2:
-                    second = P.word(operands, 1) + start * size
+            by_b = ranks if P.word(records, at.OPERAND_WORDS + at.IS_FIRST) != 0 else 1
+            if sources == 2 and done == 2:
+                x = P.word(operands, 1) + start * size
+                for i in range(P.thread(), n, P.threads()):
+                    u, v = P.get_source(dtype, a, i), P.get_source(dtype, b, i)
+                    if scales:
+                        u, v = divide(u, by_a), divide(v, by_b)
+                    u = combine(op, u, v)
+                    P.put_destination_0(dtype, w, i, u)
+                    P.put_destination_1(dtype, x, i, u)
+            elif sources == 2:
+                for i in range(P.thread(), n, P.threads()):
+                    u, v = P.get_source(dtype, a, i), P.get_source(dtype, b, i)
+                    if scales:
+                        u, v = divide(u, by_a), divide(v, by_b)
+                    P.put_destination_0(dtype, w, i, combine(op, u, v))
+            elif sources == 4:
+                c, d = P.word(operands, destinations + 2) + start * size, P.word(operands, destinations + 3) + start * size
+                by_c = ranks if P.word(records, 2 * at.OPERAND_WORDS + at.IS_FIRST) != 0 else 1
+                by_d = ranks if P.word(records, 3 * at.OPERAND_WORDS + at.IS_FIRST) != 0 else 1
+                if done == 4:
+                    x = P.word(operands, 1) + start * size
+                    y, z = P.word(operands, 2) + start * size, P.word(operands, 3) + start * size
                     for i in range(P.thread(), n, P.threads()):
-                        x, y = P.get_source(dtype, a, i), P.get_source(dtype, b, i)
+                        s, t = P.get_source(dtype, a, i), P.get_source(dtype, b, i)
+                        u, v = P.get_source(dtype, c, i), P.get_source(dtype, d, i)
                         if scales:
-                            x, y = divide(x, by_a), divide(y, by_b)
-                        x = combine(op, x, y)
-                        P.put_destination(dtype, out, i, x)
-                        P.put_destination(dtype, second, i, x)
-                elif s == 1 and s == sources - 1:
-                    for i in range(P.thread(), n, P.threads()):
-                        x, y = P.get_source(dtype, a, i), P.get_source(dtype, b, i)
-                        if scales:
-                            x, y = divide(x, by_a), divide(y, by_b)
-                        P.put_destination(dtype, out, i, combine(op, x, y))
-                elif s == 1:
-                    for i in range(P.thread(), n, P.threads()):
-                        x, y = P.get_source(dtype, a, i), P.get_source(dtype, b, i)
-                        if scales:
-                            x, y = divide(x, by_a), divide(y, by_b)
-                        P.put_held(held, partial, i, combine(op, x, y))
-                elif s < sources - 1:
-                    for i in range(P.thread(), n, P.threads()):
-                        x, y = P.get_held(held, partial, i), P.get_source(dtype, b, i)
-                        if scales:
-                            y = divide(y, by_b)
-                        P.put_held(held, partial, i, combine(op, x, y))
+                            s, t, u, v = divide(s, by_a), divide(t, by_b), divide(u, by_c), divide(v, by_d)
+                        s = combine(op, combine(op, combine(op, s, t), u), v)
+                        P.put_destination_0(dtype, w, i, s)
+                        P.put_destination_1(dtype, x, i, s)
+                        P.put_destination_2(dtype, y, i, s)
+                        P.put_destination_3(dtype, z, i, s)
                 else:
                     for i in range(P.thread(), n, P.threads()):
-                        x, y = P.get_held(held, partial, i), P.get_source(dtype, b, i)
+                        s, t = P.get_source(dtype, a, i), P.get_source(dtype, b, i)
+                        u, v = P.get_source(dtype, c, i), P.get_source(dtype, d, i)
                         if scales:
-                            y = divide(y, by_b)
-                        P.put_destination(dtype, out, i, combine(op, x, y))
+                            s, t, u, v = divide(s, by_a), divide(t, by_b), divide(u, by_c), divide(v, by_d)
+                        P.put_destination_0(dtype, w, i, combine(op, combine(op, combine(op, s, t), u), v))
+            else:
+                for i in range(P.thread(), n, P.threads()):
+                    u, v = P.get_source(dtype, a, i), P.get_source(dtype, b, i)
+                    if scales:
+                        u, v = divide(u, by_a), divide(v, by_b)
+                    P.put_held(held, partial, i, combine(op, u, v))
+                for s in range(2, sources):
+                    b = P.word(operands, destinations + s) + start * size
+                    by_b = ranks if P.word(records, s * at.OPERAND_WORDS + at.IS_FIRST) != 0 else 1
+                    if s < sources - 1:
+                        for i in range(P.thread(), n, P.threads()):
+                            u, v = P.get_held(held, partial, i), P.get_source(dtype, b, i)
+                            if scales:
+                                v = divide(v, by_b)
+                            P.put_held(held, partial, i, combine(op, u, v))
+                    else:
+                        for i in range(P.thread(), n, P.threads()):
+                            u, v = P.get_held(held, partial, i), P.get_source(dtype, b, i)
+                            if scales:
+                                v = divide(v, by_b)
+                            P.put_destination_0(dtype, w, i, combine(op, u, v))
             if truncates and final != 0:
                 for i in range(P.thread(), n, P.threads()):
-                    P.put(dtype, out, i, truncate(P.get(dtype, out, i), ranks))
-            done = 2 if both and sources == 2 and destinations == 2 and not truncates else 1
-            for d in range(done, destinations):
-                P.copy(P.word(operands, d) + start * size, out, n * size)
+                    P.put(dtype, w, i, truncate(P.get(dtype, w, i), ranks))
+            for k in range(done, destinations):
+                P.copy(P.word(operands, k) + start * size, w, n * size)
 
     reduction.__name__ = reduction.__qualname__ = f"reduction_{op}_{dtype}"
     return reduction

@@ -10,15 +10,19 @@ from collections.abc import Iterable, Sequence
 from algocc.errors import AlgoccError, UsageError
 from algocc.kernels import ptx
 from algocc.kernels.audit import Audit, audit
+from algocc.kernels.grid import Key
 
 COLUMNS = (
     "operator", "type", "arch", "registers", "spilled", "ld.128", "st.128", "acquire", "release", "barriers",
     "LDG.128", "STG.128", "SYS", "CALL", "verdict",
 )  # fmt: skip
 
-SAMPLE: tuple[ptx.Key, ...] = (
-    (None, None), ("sum", "float32"), ("sum", "bfloat16"), ("max", "float64"), ("sum", "uint8"), ("prod", "complex64"),
-    ("avg", "float16"), ("avg", "int64"),
+SAMPLE = tuple(
+    Key(op, dtype)
+    for op, dtype in (
+        (None, None), ("sum", "float32"), ("sum", "bfloat16"), ("max", "float64"), ("sum", "uint8"), ("sum", "float8_e4m3fn"),
+        ("prod", "complex64"), ("avg", "float16"), ("avg", "int64"),
+    )
 )  # fmt: skip
 """One kernel of each kind."""
 
@@ -27,13 +31,13 @@ def row(a: Audit) -> tuple[str, ...]:
     """The cells of one kernel."""
     machine = [str(a.machine[k]) if a.machine else "?" for k in ("LDG.128", "STG.128", "STRONG.SYS", "CALL")]
     return (
-        a.key[0] or "copy", a.key[1] or "any", a.architecture, str(a.registers), str(a.spilled + a.stack),
+        a.key.op or "copy", a.key.dtype or "any", a.architecture, str(a.registers), str(a.spilled + a.stack),
         str(a.vector_loads), str(a.vector_stores), str(a.acquires), str(a.releases), str(a.barriers), *machine,
         "holds" if not a.findings else "; ".join(map(str, a.findings[:2])),
     )  # fmt: skip
 
 
-def audits(keys: Iterable[ptx.Key], architectures: Sequence[str]) -> Iterable[Audit]:
+def audits(keys: Iterable[Key], architectures: Sequence[str]) -> Iterable[Audit]:
     """Compile, assemble and look, one kernel after the other."""
     for key in keys:
         for architecture in architectures:
@@ -50,13 +54,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     keys = SAMPLE if options.sample else ptx.keys()
     architectures = options.arch or ptx.ARCHITECTURES
     rows, broken = [], 0
-    line = "{:8} {:10} {:7} {:>9} {:>7} {:>6} {:>6} {:>7} {:>7} {:>8} {:>7} {:>7} {:>3} {:>4}  {}"
+    line = "{:8} {:13} {:7} {:>9} {:>7} {:>6} {:>6} {:>7} {:>7} {:>8} {:>7} {:>7} {:>3} {:>4}  {}"
     try:
         for architecture in architectures:
             ptx.capability(architecture)
         reason = ptx.missing()
         if reason:
             raise UsageError(reason)
+        print(", ".join(ptx.compilers()))
         print(line.format(*COLUMNS), flush=True)
         for a in audits(keys, architectures):
             broken += bool(a.findings)

@@ -24,9 +24,10 @@ MOST_CHUNKS = 1 << 16
 def given(n: int, counts: Counts | None) -> NDArray[np.int64]:
     """The counts, or an uneven example: (i + j) mod 3 + (i mod 2) units from i to j."""
     i, j = np.indices((n, n))
-    units = np.asarray((i + j) % 3 + i % 2 if counts is None else counts)
-    require(units.shape == (n, n), f"{n} rows of {n} counts")
-    return units.astype(np.int64)
+    if counts is None:
+        return np.asarray((i + j) % 3 + i % 2, np.int64)
+    require(len(counts) == n and all(len(row) == n for row in counts), f"{n} rows of {n} counts")
+    return np.asarray(counts, np.int64)
 
 
 def to_others(n: int, counts: Counts | None) -> NDArray[np.int64]:

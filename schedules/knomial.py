@@ -42,13 +42,14 @@ def children_of_root(n: int, radix: int) -> int:
     >>> children_of_root(9, 3), children_of_root(5, 4)
     (4, 4)
     """
-    return sum(digit * radix**e < n for e in range(ceil_log(n, radix)) for digit in range(1, radix))
+    return sum(digit * radix**e < n for e in range(ceil_log(n, radix)) for digit in range(1, min(radix, n)))
 
 
 @schedule(collective="broadcast", steps="ceil_log(n, radix)", sent="children_of_root(n, radix)")
 def knomial_broadcast(n: int, root: int = 0, radix: int = 4) -> Steps:
     """k-nomial Broadcast: every rank that has the vector sends it to radix - 1 that have not, in each step."""
     require(radix >= 2, "a radix of 2 or more")
+    radix = min(radix, max(n, 2))  # beyond n it is the same: the root sends to all
     s = Steps(broadcast(n, root=root))
     s.rule(partial(to_children, root=root, radix=radix), steps=ceil_log(n, radix))
     return s
@@ -58,6 +59,7 @@ def knomial_broadcast(n: int, root: int = 0, radix: int = 4) -> Steps:
 def knomial_reduce(n: int, root: int = 0, radix: int = 4) -> Steps:
     """k-nomial Reduce: the Broadcast backwards; a parent adds runs of neighbours, in rank order with root 0."""
     require(radix >= 2, "a radix of 2 or more")
+    radix = min(radix, max(n, 2))
     s = Steps(reduce(n, root=root))
     s.rule(partial(to_parent, root=root, radix=radix), steps=ceil_log(n, radix), action="reduce")
     return s

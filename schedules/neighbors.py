@@ -18,7 +18,9 @@ Pairs = Sequence[tuple[int, int]]
 
 def given(n: int, pairs: Pairs | None) -> list[tuple[int, int]]:
     """The pairs, or every rank and the next around the ring."""
-    return [(r, (r + 1) % n) for r in range(n)] if pairs is None else [(int(a), int(b)) for a, b in pairs]
+    pairs = [(r, (r + 1) % n) for r in range(n)] if pairs is None else list(pairs)
+    require(all(len(pair) == 2 for pair in pairs), "pairs of two ranks, the source and the destination")
+    return [(int(a), int(b)) for a, b in pairs]
 
 
 def grid_pairs(dims: Sequence[int]) -> list[tuple[int, int]]:
@@ -81,6 +83,6 @@ def halo_2d(n: int, dims: tuple[int, int] | None = None) -> Steps:
     Blocks are in the order: a row on, a row back, a column on, a column back; an output block comes from the
     neighbour that sent it that way.
     """
-    rows, columns = dims or square(n)
-    require(rows * columns == n, f"n the product of dims={rows, columns}")
-    return write(n, grid_pairs([rows, columns]))
+    sides = tuple(dims or square(n))
+    require(len(sides) == 2 and min(sides) >= 1 and prod(sides) == n, f"n the product of dims={sides}, rows and columns")
+    return write(n, grid_pairs(sides))

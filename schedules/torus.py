@@ -38,7 +38,7 @@ def torus(n: int, dims: Sequence[int] | None = None) -> Steps:
     dimension splits that, until one chunk is left. Bandwidth optimal.
     """
     dims = list(dims or square(n))
-    require(prod(dims) == n, f"n the product of dims={dims}")
+    require(prod(dims) == n and min(dims) >= 1, f"n the product of dims={dims}")
     s = Steps(all_reduce(n, chunks=n))
     rings = []
     for i, size in enumerate(dims):

@@ -176,7 +176,7 @@ def test_then(a: Schedule, b: Schedule) -> None:
     try:
         made = then(a, b)
     except UsageError as error:
-        assert "chunks" in str(error) or "sizes" in str(error)
+        assert "chunk" in str(error) or "sizes" in str(error)
         return
     assert is_correct(made) and is_correct(made, in_place=True)
     assert traced(made).rounds <= traced(a).rounds + traced(b).rounds

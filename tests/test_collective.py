@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from algocc.bounds import canonical
 from algocc.collective import (
     COLLECTIVES,
     Buffer,
@@ -18,7 +19,6 @@ from algocc.collective import (
     all_reduce,
     all_to_all_v,
     barrier,
-    canonical,
     collective,
     custom,
     from_json,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 
 import pytest
@@ -101,6 +102,10 @@ def test_a_function_that_returns_no_schedule(returned):
         f"forgetful ({forgetful.where}) returned {type(returned).__name__}, wanted Steps or a Schedule: "
         "end the function with `return s`"
     )
+
+
+def test_help_shows_what_the_function_says():
+    assert inspect.getdoc(star) == "The root sends to everyone.\n\nAt once."
 
 
 def test_a_slip_in_the_function_is_left_as_it_is():

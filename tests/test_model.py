@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
@@ -16,7 +17,7 @@ from algocc.bounds import bound
 from algocc.catalog import algorithms
 from algocc.collective import all_reduce
 from algocc.errors import UsageError
-from algocc.model import PRESETS, STARTUPS, Cost, Line, Machine, cost, crossover, envelope
+from algocc.model import PRESETS, STARTUPS, Cost, Line, Machine, cost, crossover, envelope, timed
 from algocc.schedules.all_gather import bruck_all_gather, neighbor_exchange_all_gather
 from algocc.schedules.all_pairs import one_shot, two_shot
 from algocc.schedules.all_to_all import bruck_all_to_all, direct_all_to_all, pairwise_all_to_all
@@ -263,6 +264,33 @@ def test_blocks_of_steps_add_up(monkeypatch):
 
 numbers = st.fractions(0, 20, max_denominator=6)
 some_lines = st.dictionaries(st.sampled_from("abcdefghij"), st.builds(Line, numbers, numbers), min_size=1)
+
+
+@pytest.mark.parametrize("name", algorithms())
+def test_the_simulation_ends_when_the_model_says(name):
+    """Step by step, with every message on its port after the one before: the same time, and nothing overlaps."""
+    machine = Machine(Fraction(3), Fraction(5), Fraction(7))
+    for n in (2, 3, 4, 8):
+        try:
+            s = algorithms()[name](n).matched()
+        except UsageError:
+            continue
+        t = timed(s, machine, 11)
+        assert t.step[-1] == cost(s).line(machine).at(11)
+        spans, sizes = {}, {}
+        for row, (begin, end) in enumerate(zip(t.begin, t.end, strict=True)):
+            step, rank, peer = int(s.step[row]), int(s.rank[row]), int(s.peer[row])
+            if rank == peer:
+                continue
+            sizes.setdefault(step, Counter())[rank, peer] += int(s.count[row])
+            for port, a, b in (((rank, 0), begin[0], end[0]), ((peer, 1), begin[1], end[1])):
+                assert t.step[step] <= a <= b <= t.step[step + 1]
+                spans.setdefault(port, []).append((a, b))
+        for port in spans.values():
+            assert all(b <= c for (_, b), (c, _) in pairwise(sorted(port)))
+        for row in range(len(s)):
+            if s.rank[row] != s.peer[row] and len(set(sizes[int(s.step[row])].values())) == 1:
+                assert t.begin[row][0] == t.begin[row][1] and t.end[row][0] == t.end[row][1], "sent while it is received"
 
 
 @given(some_lines)

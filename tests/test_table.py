@@ -113,14 +113,14 @@ def test_canonical_keeps_the_meaning(s):
         (
             [(0, SEND, 0, 1, 0, 0, -1, -1, 2), (0, RECV, 1, 0, 1, 0, -1, -1, 1)],
             (
-                "step 0, rank 0: in[0:2] of 2 chunks meets out[0] of 1 chunks on rank 1, "
+                "step 0, rank 0: in[0:2] of 2 chunks meets out[0] of 1 chunk on rank 1, "
                 "wanted both sides to name the same place and count (a.py:1) (a.py:1)"
             ),
         ),
         (
             [(0, SEND, 0, 1, 0, 0, 1, 3, 1), (0, RECV, 1, 0, 1, 2, -1, -1, 1)],
             (
-                "step 0, rank 0: in[0] of 1 chunks meets out[2] of 1 chunks on rank 1, "
+                "step 0, rank 0: in[0] of 1 chunk meets out[2] of 1 chunk on rank 1, "
                 "wanted both sides to name the same place and count (a.py:1) (a.py:1)"
             ),
         ),

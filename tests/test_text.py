@@ -246,7 +246,7 @@ def spoiled(path: str, value: Any) -> str:
         (spoiled("columns/pear", []), "f: unknown key columns.pear; did you mean peer?; known"),
         (spoiled("columns/peer", None), "f: the key columns.peer is missing"),
         (spoiled("columns/peer", 3), "f: columns.peer is 3, wanted a list"),
-        (spoiled("columns/peer", [1]), "f: columns.peer has 1 rows, columns.step has 4: wanted as many in all"),
+        (spoiled("columns/peer", [1]), "f: columns.peer has 1 row, columns.step has 4: wanted as many in all"),
         (spoiled("columns/peer/1", 1.5), "f: columns.peer[1] is 1.5, wanted a whole number"),
         (spoiled("columns/peer/2", True), "f: columns.peer[2] is True, wanted a whole number"),
         (spoiled("columns/peer/2", [1]), "f: columns.peer[2] is a list, wanted a whole number"),

@@ -10,7 +10,7 @@ import numpy as np
 
 from algocc.algebra.remap import few
 from algocc.collective import Collective, collective
-from algocc.errors import UsageError
+from algocc.errors import UsageError, counted
 from algocc.table import Array, Schedule
 
 MOST_CONTRIBUTIONS = 1 << 28
@@ -100,7 +100,7 @@ def recast(s: Schedule, as_: Collective) -> Schedule:
         return replace(s, collective=as_)
     wrong = f"{s.name} does {s.collective}, not {as_}"
     if c.n != d.n:
-        raise UsageError(f"{wrong}: found {c.n} ranks, wanted {d.n}")
+        raise UsageError(f"{wrong}: found {counted(c.n, 'rank')}, wanted {d.n}")
     for what in ("inputs", "outputs"):
         found, wanted = getattr(c, what), getattr(d, what)
         if not np.array_equal(found, wanted):

@@ -15,7 +15,7 @@ from algocc.algebra.sequence import joined, then
 from algocc.algebra.sharing import refine
 from algocc.algebra.tidying import tidy
 from algocc.collective import COLLECTIVES, Buffer, Collective, collective
-from algocc.errors import UsageError
+from algocc.errors import UsageError, counted
 from algocc.table import Array, Schedule
 
 
@@ -93,7 +93,7 @@ def within(s: Schedule, groups: Sequence[Sequence[int]] | Array, *, n: int | Non
     if len(table) == 1 and len(ranks) == n:
         return relabel(s, np.argsort(table[0]))
     s = s.matched()
-    c = spread(s.collective, table, n, f"{s.collective.name} in {len(table)} group{'s' * (len(table) > 1)}")
+    c = spread(s.collective, table, n, f"{s.collective.name} in {counted(len(table), 'group')}")
     p, steps = places_of(s), np.arange(step_count(s))
     parts = [Part(s, Places(group[p.rank], p.buffer, p.chunk), steps) for group in table]
     return assemble(name, c, s.scratch, parts)
@@ -118,7 +118,7 @@ def hierarchical(intra: Schedule, inter: Schedule, last: Schedule | None = None)
     if kind in ("reduce_scatter", "reduce") and kind_across == "all_reduce":
         last = reversed(intra) if last is None else last
         if last.n != g:
-            raise UsageError(f"{name}: {last.name} has {last.n} ranks, {intra.name} has {g}: wanted as many")
+            raise UsageError(f"{name}: {last.name} has {counted(last.n, 'rank')}, {intra.name} has {g}: wanted as many")
         across = within(inter, ranks.T[intra.collective.outputs > 0], n=g * nodes)
         return replace(then(then(inside, across), within(last, ranks)), name=name)
     if kind != kind_across or kind not in _UP + _DOWN or last is not None:

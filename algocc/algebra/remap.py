@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from algocc import table
 from algocc.collective import Collective
 from algocc.errors import UsageError
 from algocc.table import Action, Array, Schedule
@@ -35,8 +36,7 @@ def starts(c: Collective, scratch: int, name: str) -> Array:
     sizes = c.buffer_sizes(scratch)
     if sizes.max() >= 2**31:
         raise UsageError(f"{name}: {sizes.max()} chunks in a buffer of one rank, wanted less than 2147483648")
-    ends = np.cumsum(sizes.ravel())
-    return np.concatenate([[0], ends[:-1]]).reshape(c.n, 3).astype(np.int64)
+    return table.starts(sizes)[0]
 
 
 def places_of(s: Schedule) -> Places:

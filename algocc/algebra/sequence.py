@@ -11,7 +11,7 @@ from algocc.algebra.remap import Part, Places, assemble, few, places_of, step_co
 from algocc.algebra.sharing import refine
 from algocc.algebra.tidying import tidy
 from algocc.collective import Buffer, Collective
-from algocc.errors import UsageError
+from algocc.errors import UsageError, counted
 from algocc.table import Schedule
 
 
@@ -53,7 +53,7 @@ def _aligned(a: Schedule, b: Schedule, name: str) -> tuple[Schedule, Schedule, b
     """Both refined so that the output chunks of `a` are the inputs of `b`; whether their blocks agree too."""
     c, d = a.collective, b.collective
     if c.n != d.n:
-        raise UsageError(f"{name}: {a.name} has {c.n} ranks, {b.name} has {d.n}: wanted as many")
+        raise UsageError(f"{name}: {a.name} has {counted(c.n, 'rank')}, {b.name} has {d.n}: wanted as many")
     if np.array_equal(c.outputs, d.inputs):
         found, wanted = (sizes // max(1, int(np.gcd.reduce(sizes))) for sizes in (c.output_sizes, d.sizes))
         if not np.array_equal(found, wanted):
@@ -65,7 +65,7 @@ def _aligned(a: Schedule, b: Schedule, name: str) -> tuple[Schedule, Schedule, b
     if differs.any():
         rank = int(np.argmax(differs))
         raise UsageError(
-            f"{name}: rank {rank} ends {a.name} with {ends[rank]} chunks and begins {b.name} with {begins[rank]}"
+            f"{name}: rank {rank} ends {a.name} with {counted(ends[rank], 'chunk')} and begins {b.name} with {begins[rank]}"
         )
     for s, sizes in ((a, c.output_sizes), (b, d.sizes)):
         if (sizes != sizes[0]).any():
@@ -77,7 +77,7 @@ def _aligned(a: Schedule, b: Schedule, name: str) -> tuple[Schedule, Schedule, b
     if differs.any():
         other = int(np.argmax(differs))
         raise UsageError(
-            f"{name}: rank {rank} ends {a.name} with {ends[rank]} chunks and begins {b.name} with "
+            f"{name}: rank {rank} ends {a.name} with {counted(ends[rank], 'chunk')} and begins {b.name} with "
             f"{begins[rank]}, rank {other} with {ends[other]} and {begins[other]}: wanted one ratio for all"
         )
     return refine(a, times), refine(b, its_times), False

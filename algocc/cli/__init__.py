@@ -25,9 +25,11 @@ from algocc.errors import AlgoccError, near
 COMMANDS = {
     "list": ("algocc.cli.look", "The schedules that ship with algocc, by collective."),
     "show": ("algocc.cli.show", "What a schedule does step by step, or the Program that runs."),
+    "draw": ("algocc.cli.draw", "A picture of a schedule, or a page to step through it."),
     "verify": ("algocc.cli.judge", "Prove a schedule right, and compare it with the lower bounds."),
     "prove": ("algocc.cli.prove", "Prove a schedule right for every number of ranks at once."),
     "bound": ("algocc.cli.judge", "What no schedule of a collective can beat, and why."),
+    "topo": ("algocc.cli.topo", "A machine's links, and what no schedule on it can beat, with the cut that proves it."),
     "certify": ("algocc.cli.certify", "Write down why a schedule is right, for a checker that does not trust algocc."),
     "check": ("algocc.cli.certify", "Check such a certificate, independently."),
     "compare": ("algocc.cli.compare", "All algorithms of a collective in one table, and which is fastest for which sizes."),
@@ -89,7 +91,7 @@ def main(args: list[str] | None = None) -> int:
         hint = f" (`{ctx.command_path} --help` shows its options)" if ctx else ""
         return _fail(f"{where}{error.format_message()}{hint}", 2, args)
     except MemoryError as error:
-        return _fail(f"not enough memory: {error or 'use fewer ranks or elements'}", 2, args)
+        return _fail(f"not enough memory: {error or 'it is full'}; use fewer ranks, chunks or elements", 2, args)
     except (KeyboardInterrupt, click.Abort):
         return _fail("interrupted", INTERRUPTED, args)
     except OSError as error:

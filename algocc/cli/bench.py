@@ -1,4 +1,4 @@
-"""`algocc bench`: the table of nccl-tests, for ranks that are threads, processes, or MPI's."""
+"""`algocc bench`: the table of nccl-tests, for ranks that are threads, processes, MPI's, or GPUs."""
 
 from __future__ import annotations
 
@@ -9,18 +9,27 @@ from typing import Any
 
 import click
 
-from algocc.cli import options, source
+from algocc.bounds import canonical
+from algocc.cli import gpu, options, source
 from algocc.cli.output import progress, say_json
 from algocc.cli.plot import check_plot
-from algocc.collective import canonical
-from algocc.errors import UsageError
+from algocc.errors import UsageError, counted
 from algocc.kernels.operators import element, operator
 from algocc.runtime import Communicator, spawn
+from algocc.runtime.launch import run_threads
 from algocc.runtime.sweep import Row, check_swept, collective_of, sweep
+from algocc.runtime.threads import check_reduction
 from algocc.table import Schedule
 
-BACKENDS = ("threads", "processes", "mpi")
-UNDER_MPIEXEC = ("PMI_SIZE", "PMIX_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK")
+BACKENDS = ("threads", "processes", "mpi", "cuda")
+UNDER_MPIEXEC = ("PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+"""Variables of which mpiexec sets one to the rank."""
+
+
+def mpi_rank() -> int | None:
+    """The rank that mpiexec gave this process, None without mpiexec."""
+    found = [os.environ[v] for v in UNDER_MPIEXEC if os.environ.get(v, "").isdigit()]
+    return int(found[0]) if found else None
 
 
 @click.command("bench", help="Time a collective over a range of sizes, as nccl-tests does, and check every element.")
@@ -30,7 +39,8 @@ UNDER_MPIEXEC = ("PMI_SIZE", "PMIX_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK")
 @click.option("-e", "end", type=options.byte_count, metavar="SIZE", default="64M", show_default=True, help="Largest size.")
 @click.option("-f", "factor", type=click.FloatRange(min=1, min_open=True), default=4, show_default=True, help="From one size to the next.")
 @click.option("--schedule", default="auto", show_default=True, help="A name, file.py:function, or a table in a file.")
-@click.option("--backend", type=click.Choice(BACKENDS), help="What ranks are: processes, or under mpiexec MPI's.")
+@click.option("--backend", type=click.Choice(BACKENDS), help="What ranks are: processes, or under mpiexec MPI's; cuda: GPUs, one for each process under mpiexec.")
+@options.devices
 @click.option("--memory", type=click.Choice(("shared", "plain")), default="shared", show_default=True, help="Arrays that peers reach directly, or any.")
 @click.option("--dtype", default="float32", show_default=True, help="Element type, as NumPy calls it, or bfloat16.")
 @click.option("--op", default="sum", show_default=True, help="Reduction operator.")
@@ -41,7 +51,24 @@ UNDER_MPIEXEC = ("PMI_SIZE", "PMIX_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK")
 @click.option("--plot", type=click.Path(path_type=Path), help="Draw bandwidth over size: .svg, .png or .pdf.")
 @options.as_json
 def bench_command(
-    collective: str, n: int | None, begin: int, end: int, factor: float, schedule: str, backend: str | None, memory: str,
+    collective: str, n: int | None, begin: int, end: int, factor: float, schedule: str, backend: str | None,
+    devices: list[int] | None, memory: str,
+    dtype: str, op: str, root: int, iters: int, timeout: float, params: tuple[tuple[str, Any], ...], plot: Path | None,
+    as_json: bool,
+) -> int:  # fmt: skip
+    try:
+        return _bench(
+            collective, n, begin, end, factor, schedule, backend, devices, memory, dtype, op, root, iters, timeout, params, plot, as_json
+        )
+    except UsageError as error:
+        if mpi_rank():  # rank 0 says it, once
+            return error.exit_code
+        raise
+
+
+def _bench(
+    collective: str, n: int | None, begin: int, end: int, factor: float, schedule: str, backend: str | None,
+    devices: list[int] | None, memory: str,
     dtype: str, op: str, root: int, iters: int, timeout: float, params: tuple[tuple[str, Any], ...], plot: Path | None,
     as_json: bool,
 ) -> int:  # fmt: skip
@@ -50,18 +77,31 @@ def bench_command(
     element(dtype), operator(op)
     if plot is not None:
         check_plot(plot, name)
-    under_mpi = any(v in os.environ for v in UNDER_MPIEXEC)
-    backend = backend or ("mpi" if under_mpi else "processes")
+    backend = backend or ("processes" if mpi_rank() is None else "mpi")
     sizes = steps(begin, end, factor)
     kwargs: dict[str, Any] = {"dtype": dtype, "op": op, "root": root, "iters": iters, "shared": memory == "shared"}
-    if backend == "mpi":
-        with Communicator.mpi(timeout=timeout) as comm:
+    gpu.check_devices(devices, backend)
+    where = f"{backend} on {os.cpu_count()} cores, {memory} memory"
+    if backend == "mpi" or (backend == "cuda" and mpi_rank() is not None):
+        on = "cuda" if backend == "cuda" else "cpu"
+        with Communicator.mpi(timeout=timeout, backend=on, device=_mine(devices)) as comm:
             if n is not None and n != comm.size:
-                raise UsageError(f"-n {n}: mpiexec has started {comm.size} ranks")
+                raise UsageError(f"-n {n}: mpiexec has started {counted(comm.size, 'rank')}")
             ranks, first = comm.size, comm.rank == 0
+            check_reduction(collective_of(name, ranks, root), operator(op), element(dtype))
             rows = sweep(comm, name, sizes, schedule=_schedule(schedule, ranks, name, root, params), **kwargs)
+            where = "processes, each on its GPU" if backend == "cuda" else where
+    elif backend == "cuda":
+        ranks, first = n or 2, True
+        places = gpu.place(ranks, devices)
+        where = gpu.on_devices(places)
+        chosen = _schedule(schedule, ranks, name, root, params)
+        comms = Communicator.threads(ranks, timeout=timeout, backend="cuda", devices=places)
+        with progress(f"timing {name} on {where}"):
+            rows = run_threads(_measure, comms, name, sizes, chosen, kwargs)[0]
     else:
         ranks, first = n or 2, True
+        check_reduction(collective_of(name, ranks, root), operator(op), element(dtype))
         chosen = _schedule(schedule, ranks, name, root, params)
         with progress(f"timing {name} on {ranks} {backend}"):
             rows = spawn(_measure, ranks, name, sizes, chosen, kwargs, threads=backend == "threads", timeout=timeout)[0]
@@ -78,12 +118,20 @@ def bench_command(
         say_json(facts | {"rows": [r.json(c) for r in rows], "wrong": wrong})
     else:
         click.echo(table(rows, c, dtype, op if c.reduces else "none", root if c.params else -1))
-        click.echo(f"# {ranks} ranks as {backend} on {os.cpu_count()} cores, {memory} memory; time of a call on average")
+        many = counted(ranks, "rank")
+        click.echo(f"# {many} {'on' if backend == 'cuda' else 'as'} {where}; time of a call on average")
     return 1 if wrong else 0
 
 
 def _measure(comm: Communicator, name: str, sizes: Sequence[int], schedule: Any, kwargs: dict[str, Any]) -> list[Row]:
     return sweep(comm, name, sizes, schedule=schedule, **kwargs)
+
+
+def _mine(devices: list[int] | None) -> int | None:
+    """The device of this process of those started by mpiexec."""
+    if devices is None:
+        return None
+    return devices[(mpi_rank() or 0) % len(devices)]
 
 
 def _schedule(name: str, n: int, collective: str, root: int, params: tuple[tuple[str, Any], ...]) -> Schedule | str:

@@ -10,7 +10,9 @@ import click
 from algocc.certificate import certify, dumps
 from algocc.cli import options, source
 from algocc.cli.output import progress
-from algocc.errors import UsageError
+from algocc.cli.subject import subject
+from algocc.errors import UsageError, counted
+from algocc.exchange import SLOTS
 from algocc.proofs import check
 
 
@@ -23,10 +25,10 @@ from algocc.proofs import check
 def certify_command(
     schedule: str, n: int | None, params: tuple[tuple[str, Any], ...], in_place: bool, output: Path
 ) -> None:
-    algorithm = source.load(schedule)
-    with progress(f"certifying {algorithm.name} (the first time, compiling)"), source.bounded_memory():
-        s = source.build(algorithm, source.ranks(algorithm, n), dict(params))
-        certificate = certify(s, in_place=in_place)
+    what = subject(schedule, n, dict(params), mode=None, in_place=in_place, slots=SLOTS, lanes=1)
+    with progress(f"certifying {what.name} (the first time, compiling)"), source.bounded_memory():
+        s = what.schedule()
+        certificate = certify(s, in_place=what.in_place)
         text = dumps(certificate)
     try:
         output.write_text(text, encoding="utf-8")
@@ -35,7 +37,7 @@ def certify_command(
     claims = certificate["claims"]
     optimal = [name for name in ("bandwidth_optimal", "step_optimal") if claims[name]]
     facts = ["correct", f"{claims['steps']} steps", f"sends {claims['sent_max']}", *optimal]
-    click.echo(f"{output}: {s.name} on {s.n} ranks, {claims['mode']}: {', '.join(facts).replace('_', ' ')}")
+    click.echo(f"{output}: {s.name} on {counted(s.n, 'rank')}, {claims['mode']}: {', '.join(facts).replace('_', ' ')}")
 
 
 @click.command("check", help="Check a certificate by the independent checker, proofs/check.py.")

@@ -17,7 +17,7 @@ from algocc.cli import options, source, units
 from algocc.cli.comparison import TRIED, Candidate, Comparison, Ranking, faster
 from algocc.cli.output import aligned, progress, say_json
 from algocc.cli.plot import check_plot, draw
-from algocc.errors import UsageError, near
+from algocc.errors import UsageError, counted, near
 from algocc.model import PRESETS, STARTUPS, Machine, Segment, crossover
 
 
@@ -173,8 +173,8 @@ def _text(ranking: Ranking) -> str:
     m = ranking.machine
     size = f"m = {units.size(Fraction(ranking.size))}" if ranking.found.name != "barrier" else "no data"
     rates = f"α = {units.time(m.alpha)}, β = {units.rate(m.beta)}, γ = {units.rate(m.gamma)}"
-    ports = f"{m.ports} port{'s' * (m.ports > 1)}, α for each {m.startup}"
-    lines = [f"{ranking.found.name} on {ranking.found.n} ranks, {size}, {rates}, {ports}"]
+    ports = f"{counted(m.ports, 'port')}, α for each {m.startup}"
+    lines = [f"{ranking.found.name} on {counted(ranking.found.n, 'rank')}, {size}, {rates}, {ports}"]
     if ranking.ranked:
         lines += ["", aligned(_table(ranking)), "", *_notes(ranking)]
     if ranking.segments:
@@ -214,7 +214,7 @@ def _notes(ranking: Ranking) -> Iterator[str]:
     many = [c.name for c in ranking.ranked if c.report.ports > ranking.machine.ports]
     if many and ranking.machine.startup == "step":
         yield fill(
-            f"more peers in a step than {ranking.machine.ports} port{'s' * (ranking.machine.ports > 1)}, at one α, as if only"
+            f"more peers in a step than {counted(ranking.machine.ports, 'port')}, at one α, as if only"
             f" their bytes had to queue: {', '.join(many)} (--startup message: α for each message in the queue)",
             110, subsequent_indent="  ",
         )  # fmt: skip

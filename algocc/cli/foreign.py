@@ -11,11 +11,12 @@ from algocc import exchange, text
 from algocc.cli import options, source
 from algocc.cli.options import Wrapper
 from algocc.cli.output import progress, say_json, say_verdict
-from algocc.errors import UsageError, near
+from algocc.errors import UsageError, counted
 from algocc.exchange import MODES, SLOTS, Imported
+from algocc.model import PRESETS
 from algocc.table import Schedule
 from algocc.verifier import verify
-from algocc.verifier.report import IDEMPOTENT, OPERATORS
+from algocc.verifier.report import is_idempotent
 
 LOOKED_AT = 1 << 16
 """Bytes of a file from which its format is told."""
@@ -49,7 +50,7 @@ def load(name: str, n: int | None) -> Imported:
     """Read a file of another tool, which has its own number of ranks."""
     f = exchange.load(name)
     if n is not None and n != f.collective.n:
-        raise UsageError(f"{f.file}: -n {n}: the file is for {f.collective.n} ranks")
+        raise UsageError(f"{f.file}: -n {n}: the file is for {counted(f.collective.n, 'rank')}")
     return f
 
 
@@ -65,9 +66,7 @@ def verify_file(
 ) -> int:
     """Say what holds of a file, in each mode that it declares; the exit code."""
     f = load(name, n)
-    if op is not None and op not in OPERATORS:
-        raise UsageError(f"unknown operator {op!r}{near(op, OPERATORS)}; known: {', '.join(OPERATORS)}")
-    idempotent = op in IDEMPOTENT
+    idempotent = is_idempotent(op)
     with progress(f"verifying {f.file} (the first time, compiling)"), source.bounded_memory():
         found = [exchange.verdict(f, in_place=m, slots=slots, idempotent=idempotent) for m in modes(f, mode, in_place)]
     correct = all(v.correct for v in found)
@@ -103,7 +102,7 @@ def import_command(
         say_verdict(f"{f.file}: {f.collective}, for {' and '.join(map(_word, f.modes))}\n" + exchange.verdict_text(v))
     if s is not None and output is not None:
         text.dump(s, output)
-        click.echo(f"algocc: wrote {output}: {len(s)} rows", err=True)
+        click.echo(f"algocc: wrote {output}: {counted(len(s), 'row')}", err=True)
     elif output is not None:
         click.echo(f"algocc: {f.file} is wrong, so nothing is written; --unverified writes it all the same", err=True)
     return 0 if v.correct else 1
@@ -121,19 +120,21 @@ def import_command(
 @click.option(
     "--channels", type=int, default=1, show_default=True, help="Of MSCCL: connections for each pair of ranks."
 )
-@click.option("--protocol", default="Simple", show_default=True, help="Of MSCCL: Simple, LL or LL128.")
+@click.option("--protocol", default="Simple", show_default=True, help="Of MSCCL: Simple, LL or LL128; of plans Simple or LL.")
 @click.option("--min-bytes", type=options.byte_count, default="0", help="Of MSCCL: the least size it is for.")
 @click.option("--max-bytes", type=options.byte_count, default="0", help="Of MSCCL: the largest; 0 for no limit.")
 @click.option(
-    "--size", type=options.byte_count, default="64M", show_default=True, help="Of simulators: bytes of the vector."
+    "--size", type=options.byte_count, default="64M", show_default=True, help="Of simulators and timelines: bytes of the vector."
 )
+@click.option("--preset", type=click.Choice(list(PRESETS)), help="Of a timeline: α, β and γ of a kind of machine.")
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="Write to this file; of several, their beginning."
 )
 @click.option("--unverified", is_flag=True, help="Write it even if it is wrong.")
 def export_command(
     schedule: str, n: int | None, params: tuple[tuple[str, Any], ...], to: str, target: str | None, in_place: bool,
-    channels: int, protocol: str, min_bytes: int, max_bytes: int, size: int, output: Path | None, unverified: bool,
+    channels: int, protocol: str, min_bytes: int, max_bytes: int, size: int, preset: str | None, output: Path | None,
+    unverified: bool,
 ) -> int:  # fmt: skip
     with source.bounded_memory():
         s = _schedule(schedule, n, dict(params), in_place)
@@ -143,7 +144,7 @@ def export_command(
             return 1
         files = exchange.export(
             s, to, target=target, in_place=in_place, size=size, channels=channels, protocol=protocol,
-            window=(min_bytes, max_bytes),
+            window=(min_bytes, max_bytes), machine=PRESETS[preset] if preset else None,
         )  # fmt: skip
     if output is None:
         if list(files) != [""]:

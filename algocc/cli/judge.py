@@ -8,10 +8,10 @@ from typing import Any
 import click
 
 from algocc import bounds
-from algocc.cli import foreign, options, source
+from algocc.cli import foreign, gpu, options, source
 from algocc.cli.output import aligned, progress, say_json, say_verdict
 from algocc.decorator import Algorithm
-from algocc.errors import UsageError
+from algocc.errors import UsageError, counted
 from algocc.exchange import MODES
 from algocc.verifier import Report, summary, verify
 from algocc.verifier.counterexample import Counterexample, smallest_counterexample
@@ -31,13 +31,18 @@ from algocc.verifier.counterexample import Counterexample, smallest_counterexamp
     "--reduction-order", is_flag=True,
     help="In what order contributions are combined: are all ranks equal to the bit, and how far may rounding go.",
 )
+@click.option("--backend", type=click.Choice(("cpu", "cuda")), default="cpu", show_default=True, help="cuda: also compile the kernel that GPUs would run, and look at it; no GPU is needed.")
+@click.option("--cc", "capability", default="90", show_default=True, metavar="CC", help="Compute capability that it is compiled for.")
+@click.option("--dtype", default="float32", show_default=True, help="Element type that it is compiled for.")
 @options.as_json
 def verify_command(
     schedule: str, ns: list[int] | None, params: tuple[tuple[str, Any], ...], op: str | None, in_place: bool,
     mode: str | None, slots: int, lanes: int,
-    program: bool, reduction_order: bool, as_json: bool,
+    program: bool, reduction_order: bool, backend: str, capability: str, dtype: str, as_json: bool,
 ) -> int:  # fmt: skip
     if foreign.is_foreign(schedule):
+        if backend == "cuda":
+            raise UsageError(f"{schedule}: --backend cuda is for schedules; `algocc import` makes one of the file")
         return foreign.verify_file(
             schedule, n=ns[0] if ns else None, mode=mode, in_place=in_place, slots=slots, op=op, as_json=as_json
         )
@@ -52,7 +57,13 @@ def verify_command(
         )  # fmt: skip
     wrong = min((r for r in reports if not r.correct), key=lambda r: r.n, default=None)
     smallest = _smallest(algorithm, dict(params), modes, wrong)
+    compiled = None
+    if backend == "cuda" and wrong is None:
+        with progress(f"compiling the kernel for sm_{capability}"):
+            compiled = gpu.kernel(op, dtype, any(r.reduced_max for r in reports), capability)
+    broken = bool(compiled and compiled["findings"])
     found = {
+        **({"kernel": compiled} if backend == "cuda" else {}),
         "smallest_n": smallest.n if smallest and smallest.smallest else None,
         "counterexample": smallest.to_json() if smallest else None,
     }
@@ -73,9 +84,11 @@ def verify_command(
             say_verdict(_conclusion(algorithm.name, reports, len(skipped)))
         if wrong or len(ns) == 1:
             say_verdict(summary(wrong or reports[0]))
+        if compiled:
+            say_verdict(gpu.kernel_line(compiled))
         if smallest:
             click.echo(f"\n{smallest}")
-    return 1 if wrong else 0
+    return 1 if wrong or broken else 0
 
 
 def _smallest(
@@ -120,7 +133,7 @@ def _line(r: Report) -> str:
     if not r.correct:
         return f"WRONG: {r.failures[0]}"
     b = r.bound
-    steps = f"{r.steps} step{'s' * (r.steps != 1)}" + (f" (bound {b.rounds})" if b else "")
+    steps = counted(r.steps, "step") + (f" (bound {b.rounds})" if b else "")
     sent = f"sends {r.sent_max}" + (f" (bound {b.sent})" if b else "")
     bits = f"; bits {'equal' if r.order.same_on_all_ranks else 'DIFFER'} between ranks" if r.order else ""
     return f"correct, {steps}, {sent}" + (": optimal" if r.bandwidth_optimal else "") + bits
@@ -167,7 +180,7 @@ def bound_command(
             "reasons": reasons,
         })  # fmt: skip
         return
-    many = f"{b.ports} port" + "s" * (b.ports > 1) + (f", {b.blocks} blocks" if b.blocks > 1 else "")
-    click.echo(f"{b.collective} on {b.n} ranks, {many}: no schedule takes less, volumes of the full vector m")
+    many = f"{counted(b.n, 'rank')}, {counted(b.ports, 'port')}" + (f", {b.blocks} blocks" if b.blocks > 1 else "")
+    click.echo(f"{b.collective} on {many}: no schedule takes less, volumes of the full vector m")
     click.echo(aligned([(key.replace("_", " "), str(value), reasons[key]) for key, value in values.items()]))
     click.echo(f"model: {b.model}")

@@ -8,18 +8,23 @@ from typing import Any
 import click
 
 from algocc import doctor
+from algocc.bounds import canonical
 from algocc.catalog import algorithms
 from algocc.cli import options
 from algocc.cli.output import aligned, say_json
-from algocc.collective import COLLECTIVES, canonical
+from algocc.collective import COLLECTIVES
 from algocc.decorator import Algorithm
+from algocc.errors import UsageError
 
 
 @click.command("list", help="The schedules that ship with algocc, by collective, with what they cost.")
-@click.option("--collective", default=None, help="Only those of one collective, in any spelling.")
+@click.argument("collective", required=False)
+@click.option("--collective", "named", default=None, help="Only those of one collective, in any spelling.")
 @options.as_json
-def list_command(collective: str | None, as_json: bool) -> None:
-    only = canonical(collective) if collective else None
+def list_command(collective: str | None, named: str | None, as_json: bool) -> None:
+    if collective and named:
+        raise UsageError(f"list {collective} --collective {named}: name one collective")
+    only = canonical(asked) if (asked := collective or named) else None
     found = [a for a in algorithms().values() if only in (None, a.collective)]
     found.sort(key=lambda a: (list(COLLECTIVES).index(a.collective), a.name))
     if as_json:

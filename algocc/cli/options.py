@@ -73,6 +73,8 @@ def parameter(text: str) -> tuple[str, Any]:
     key, equals, word = text.partition("=")
     if not equals or not key.strip().isidentifier():
         raise UsageError(f"-p {text}: wanted key=value, as in root=2")
+    if key.strip() == "n":
+        raise UsageError(f"-p {text}: the number of ranks is no parameter: give it as -n {word.strip()}")
     try:
         return key.strip(), json.loads(word)
     except json.JSONDecodeError:
@@ -98,3 +100,20 @@ lanes: Wrapper = click.option(
     "--lanes", type=click.IntRange(min=1), default=1, show_default=True, help="Lanes of each rank."
 )  # fmt: skip
 as_json: Wrapper = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+
+
+def device_numbers(text: str) -> list[int]:
+    """The devices that --devices gives.
+
+    >>> device_numbers("0,1,1")
+    [0, 1, 1]
+    """
+    if not re.fullmatch(r"\d{1,4}(,\d{1,4})*", text.strip()):
+        raise UsageError(f"--devices {text}: wanted the device of each rank, as in 0,1,2,3, or one for all")
+    return [int(part) for part in text.split(",")]
+
+
+devices: Wrapper = click.option(
+    "--devices", type=device_numbers, metavar="LIST",
+    help="With cuda, the GPU of each rank, or one for all; if not given, one each, or all on GPU 0.",
+)  # fmt: skip

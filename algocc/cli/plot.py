@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from algocc.cli import units
 from algocc.cli.comparison import Ranking, faster
-from algocc.errors import UsageError
+from algocc.errors import UsageError, counted
 from algocc.model import Line, crossover
 
 Array = NDArray[Any]
@@ -124,9 +124,9 @@ def _draw_axes(axes: Any, ranking: Ranking, low: int, high: int) -> None:
     axes.set_xlabel("size m of the full vector, bytes")
     axes.set_ylabel("time in the α-β-γ model")
     axes.set_title(
-        f"{ranking.found.name} on {ranking.found.n} ranks\n"
+        f"{ranking.found.name} on {counted(ranking.found.n, 'rank')}\n"
         f"α = {units.time(m.alpha)} a {m.startup}, β = {units.rate(m.beta)}, γ = {units.rate(m.gamma)}, "
-        f"{m.ports} port{'s' * (m.ports > 1)}" + (", each at its best chunks, radix, …" if ranking.found.tune else ""),
+        f"{counted(m.ports, 'port')}" + (", each at its best chunks, radix, …" if ranking.found.tune else ""),
         loc="left",
     )
 

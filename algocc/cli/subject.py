@@ -1,4 +1,4 @@
-"""What `show` and `run` are about: a schedule, or a file of another tool."""
+"""What `show`, `run` and `certify` are about: a schedule, or a file of another tool."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from algocc.lowering import lower
 from algocc.program import Program
 from algocc.table import Schedule
 from algocc.verifier import Report, summary, verify
-from algocc.verifier.report import IDEMPOTENT
+from algocc.verifier.report import is_idempotent
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,7 @@ class Subject:
     """A schedule in a mode.
 
     schedule, program: make them. judge: for an operator, the report and its text.
+    file: where it comes from, if that is a file of another tool.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Subject:
     schedule: Callable[[], Schedule]
     program: Callable[[], Program]
     judge: Callable[[str | None], tuple[Report, str]]
+    file: exchange.Imported | None = None
 
 
 def subject(
@@ -46,7 +48,7 @@ def subject(
 
 def _file(f: exchange.Imported, in_place: bool, slots: int) -> Subject:
     def judge(op: str | None) -> tuple[Report, str]:
-        v = exchange.verdict(f, in_place=in_place, slots=slots, idempotent=op in IDEMPOTENT)
+        v = exchange.verdict(f, in_place=in_place, slots=slots, idempotent=is_idempotent(op))
         return v.report, exchange.verdict_text(v)
 
     return Subject(
@@ -54,6 +56,7 @@ def _file(f: exchange.Imported, in_place: bool, slots: int) -> Subject:
         lambda: exchange.schedule(f, in_place=in_place),
         lambda: exchange.program(f, in_place=in_place, slots=slots),
         judge,
+        f,
     )  # fmt: skip
 
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import click
 
+from algocc.bounds import canonical
 from algocc.cli import options
+from algocc.cli.bench import mpi_rank
 from algocc.cli.output import progress, say_json
-from algocc.collective import canonical
 from algocc.errors import UsageError
 from algocc.runtime import Communicator, spawn
 from algocc.runtime.choice import table_file, tuned
@@ -27,6 +28,8 @@ SIZES = (1 << 10, 16 << 10, 128 << 10, 1 << 20, 8 << 20)
 @click.option("--quick", is_flag=True, help="Fewer sizes.")
 @options.as_json
 def tune_command(collectives: tuple[str, ...], ns: list[int] | None, quick: bool, as_json: bool) -> int:
+    if mpi_rank() is not None:
+        raise UsageError("tune starts processes of its own: run it without mpiexec, once on each kind of machine")
     names = [canonical(name) for name in collectives] or list(TUNED)
     for name in names:
         check_swept(name)

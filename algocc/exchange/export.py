@@ -12,6 +12,7 @@ from algocc.exchange.pictures import to_graphviz, to_perfetto
 from algocc.exchange.targets import TARGETS
 from algocc.exchange.write_plan import to_mscclpp_json
 from algocc.exchange.write_xml import to_msccl_xml
+from algocc.model import Machine
 from algocc.table import Schedule
 from algocc.verifier import verify
 
@@ -22,7 +23,8 @@ Files = dict[str, bytes]
 class Options(NamedTuple):
     """What a format may want to know.
 
-    target: the runtime. in_place: the mode. size: bytes of the vector. channels, protocol, window: of MSCCL XML.
+    target: the runtime. in_place: the mode. size: bytes of the vector. channels, protocol, window: of MSCCL.
+    machine: that a timeline is for.
     """
 
     target: str
@@ -31,6 +33,7 @@ class Options(NamedTuple):
     channels: int = 1
     protocol: str = "Simple"
     window: tuple[int, int] = (0, 0)
+    machine: Machine | None = None
 
 
 class Format(NamedTuple):
@@ -45,6 +48,10 @@ class Format(NamedTuple):
     write: Callable[[Schedule, Options], Files]
 
 
+def _perfetto(s: Schedule, o: Options) -> Files:
+    return {"": to_perfetto(s, size=o.size, machine=o.machine).encode()}
+
+
 def _xml(s: Schedule, o: Options) -> Files:
     text = to_msccl_xml(
         s, to=o.target, in_place=o.in_place, protocol=o.protocol, channels=o.channels, window=o.window
@@ -53,7 +60,10 @@ def _xml(s: Schedule, o: Options) -> Files:
 
 
 def _plan(s: Schedule, o: Options) -> Files:
-    return {"": to_mscclpp_json(s, to=o.target, in_place=o.in_place).encode()}
+    text = to_mscclpp_json(
+        s, to=o.target, in_place=o.in_place, protocol=o.protocol, channels=o.channels, window=o.window
+    )  # fmt: skip
+    return {"": text.encode()}
 
 
 def _chakra(s: Schedule, o: Options) -> Files:
@@ -72,14 +82,14 @@ FORMATS = {
     "mscclpp-json": Format(("mscclpp", "none"), ".json", "an MSCCL++ plan", _plan),
     "chakra": Format(("astra-sim",), "", "execution traces for ASTRA-sim, a file a rank", _chakra),
     "goal": Format(("loggopsim",), ".goal", "LogGOPSim", _goal),
-    "perfetto": Format(("perfetto",), ".json", "a timeline", lambda s, o: {"": to_perfetto(s).encode()}),
+    "perfetto": Format(("perfetto",), ".json", "a timeline, simulated", _perfetto),
     "graphviz": Format(("dot",), ".dot", "a graph", lambda s, o: {"": to_graphviz(s).encode()}),
 }
 
 
 def export(
     s: Schedule, to: str, *, target: str | None = None, in_place: bool = False, size: int = 64 << 20, channels: int = 1,
-    protocol: str = "Simple", window: tuple[int, int] = (0, 0),
+    protocol: str = "Simple", window: tuple[int, int] = (0, 0), machine: Machine | None = None,
 ) -> Files:  # fmt: skip
     """A schedule in a format, checked against the limits of a target.
 
@@ -99,4 +109,4 @@ def export(
     races = [failure for failure in verify(s, in_place=in_place, program=False).failures if failure.level == "race"]
     if races:
         raise ScheduleError(f"{s.name}: it races, so no order of its steps is the right one: {races[0]}")
-    return f.write(s, Options(target, in_place, size, channels, protocol, window))
+    return f.write(s, Options(target, in_place, size, channels, protocol, window, machine))

@@ -6,13 +6,15 @@ slots at all a send waits until its receiver is there.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
 from algocc.collective import Buffer
+from algocc.errors import counted
 from algocc.exchange.msccl import Algo, Block, Step
-from algocc.exchange.place import Notes
 from algocc.exchange.tasks import Cell, Edge, Message, Task, Work, topological
+from algocc.place import Notes
 
 SLOTS = 8
 """Slots of a connection in the public runtimes."""
@@ -93,11 +95,14 @@ def _room(queue: list[tuple[int, int]], slots: int) -> list[tuple[int, int]]:
     return [(taken, put) for (_, taken), (put, _) in zip(queue, queue[slots:], strict=False)] if slots else []
 
 
-def least_slots(algo: Algo) -> int | None:
-    """The fewest slots with which it does not deadlock, None if no number will do or its steps do not fit together."""
+def least_slots(algo: Algo, work: Work | None = None) -> int | None:
+    """The fewest slots with which it does not deadlock, None if no number will do or its steps do not fit together.
+
+    work: its tasks for any number of slots but none, if they are known.
+    """
     most = max((len(b.steps) for g in algo.gpus for b in g.blocks), default=0)
-    work = work_of(algo, slots=max(1, most))
-    edges = work.edges
+    work = replace(work or work_of(algo, slots=max(1, most)))
+    edges = [e for e in work.edges if not e.credit]
     before = {b: a for lane in work.lanes for a, b in pairwise(lane)}
 
     def runs(slots: int) -> bool:
@@ -144,7 +149,7 @@ def _pairs(lanes: list[_Lane], work: Work) -> Pairs:
         for s, t in pairs[key]:
             send, take = _step(lanes, s), _step(lanes, t)
             if send.count != take.count:
-                found = f"{key}: a receive of {take.count} chunks meets a send of {send.count} ({send.place})"
+                found = f"{key}: a receive of {counted(take.count, 'chunk')} meets a send of {send.count} ({send.place})"
                 work.faults.append((key.dst, found, "both to be of the same count", take.place))
         if len(a) != len(b):
             spare = _step(lanes, (a if len(a) > len(b) else b)[min(len(a), len(b))]).place

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,12 +16,12 @@ from algocc.exchange.judge import Verdict, fault_failures, judge, misfits
 from algocc.exchange.meaning import claim, meaning
 from algocc.exchange.memory import settle
 from algocc.exchange.msccl import Algo, read_xml
-from algocc.exchange.place import Notes
 from algocc.exchange.plan import Plan, read_plan
 from algocc.exchange.plan_work import plan_work, traffic
 from algocc.exchange.tasks import Work, topological
 from algocc.exchange.to_schedule import to_schedule
 from algocc.exchange.values import Values, play
+from algocc.place import Notes
 from algocc.program import Program
 from algocc.table import Schedule
 
@@ -50,11 +53,21 @@ class Imported:
             return work_of(self.source, slots=slots, notes=self.notes)
         return plan_work(self.source, self.notes)
 
-    def declines(self, size: int) -> str | None:
+    @property
+    def channels(self) -> int:
+        """Channels that it needs: connections in parallel of XML, ends of a threadblock of a plan."""
+        if isinstance(self.source, Algo):
+            used = (b.channel + 1 for g in self.source.gpus for b in g.blocks)
+            return max(self.source.channels, *used, 0)
+        return max((k for g in self.source.gpus for k in g.channels), default=0)
+
+    def declines(self, size: int, *, most_channels: int | None = None) -> str | None:
         """Why a runtime would not choose the file for a vector of `size` bytes; None if it would.
 
-        Bounds are inclusive; an upper one of 0 is none.
+        Bounds are inclusive; an upper one of 0 is none. most_channels: that it may use.
         """
+        if most_channels is not None and self.channels > most_channels:
+            return f"{self.file}: needs {self.channels} channels, allowed are {most_channels}"
         least, most = self.source.window
         if size < least or (most and size > most):
             return f"{self.file}: meant for {least} to {most or 'any number of'} bytes, not for {size}"
@@ -92,6 +105,18 @@ def read(data: bytes, file: str) -> Imported:
     plan = read_plan(data, file, notes)
     c = meaning(plan.coll, [g.chunks[:2] for g in plan.gpus], traffic(plan), plan.place, notes)
     return Imported(plan.name, file, (plan.in_place,), c, plan, notes)
+
+
+@contextmanager
+def unswept() -> Iterator[None]:
+    """No garbage collection while the body makes a great many objects that stay: it would find nothing."""
+    on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if on:
+            gc.enable()
 
 
 def tasks_of(f: Imported, *, in_place: bool | None = None, slots: int = SLOTS) -> tuple[Work, Values, Program | None]:
@@ -137,6 +162,11 @@ def verdict(
     most: failures reported.
     """
     mode = f.modes[0] if in_place is None else in_place
+    with unswept():
+        return _verdict(f, mode, slots, idempotent, most)
+
+
+def _verdict(f: Imported, mode: bool, slots: int, idempotent: bool, most: int) -> Verdict:
     work, values, p = tasks_of(f, in_place=mode, slots=slots)
     report, unequal = judge(work, values, p, f.collective, name=f.name, in_place=mode, idempotent=idempotent, most=most)
     notes = f.notes.lines()
@@ -149,7 +179,7 @@ def verdict(
         notes.append(f"{f.file}: {'in place' if mode else 'out of place'} is not a mode that the file declares")
     if isinstance(f.source, Plan):
         return Verdict(report, 0, None if work.faults else 0, unequal, tuple(notes))
-    return Verdict(report, slots, least_slots(f.source), unequal, tuple(notes))
+    return Verdict(report, slots, least_slots(f.source, f.work(slots) if slots else None), unequal, tuple(notes))
 
 
 def schedule(f: Imported, *, in_place: bool | None = None) -> Schedule:

@@ -17,8 +17,8 @@ from algocc.errors import ScheduleError, UsageError
 from algocc.exchange.memory import Memory
 from algocc.exchange.msccl import Algo, Block, Gpu, Step
 from algocc.exchange.msccl_types import COLLECTIVES
-from algocc.exchange.place import Place
 from algocc.exchange.tasks import Cell
+from algocc.place import Place
 from algocc.table import Action, Schedule, form_failures
 
 NAMES = {own: word for word, own in reversed(COLLECTIVES.items()) if word not in ("alltoallv", "send", "recv")}
@@ -27,8 +27,8 @@ FORWARDING = {"r": "rcs", "rrc": "rrcs"}
 """What a receive becomes when a send of what it made follows it."""
 
 
-class _Op(NamedTuple):
-    """One half of a transfer, or local work, of one rank; `kind` is a step type of MSCCL."""
+class HalfOp(NamedTuple):
+    """One half of a transfer, or local work, of one rank; `kind` is a step type of MSCCL, or `ack`: until it is read."""
 
     kind: str
     peer: int
@@ -41,13 +41,13 @@ class _Op(NamedTuple):
 
 
 @dataclass
-class _Lane:
+class Lane:
     """A threadblock in the making; `knows` says how far it knows the others of its rank to be."""
 
     send: int = -1
     recv: int = -1
     channel: int = 0
-    ops: list[_Op] = field(default_factory=list)
+    ops: list[HalfOp] = field(default_factory=list)
     depends: list[tuple[int, int] | None] = field(default_factory=list)
     knows: dict[int, int] = field(default_factory=dict)
     after: list[dict[int, int]] = field(default_factory=list)
@@ -71,7 +71,7 @@ def from_schedule(
     work = schedule_ops(s, in_place=in_place, channels=channels, most_count=most_count, known=NAMES)
     gpus = []
     for rank in range(c.n):
-        lanes = _lanes(work.ops[rank], forward)
+        lanes = lanes_of(work.ops[rank], forward=forward)
         sizes = (c.size(Buffer.INPUT, rank), c.size(Buffer.OUTPUT, rank), work.scratch)
         gpus.append(Gpu(sizes, _blocks(lanes), Place(s.name)))
     return Algo(
@@ -90,7 +90,7 @@ def from_schedule(
 class ScheduleOps(NamedTuple):
     """What each rank does, in an order in which one worker could do it all; and chunks of scratch that it takes."""
 
-    ops: list[list[_Op]]
+    ops: list[list[HalfOp]]
     scratch: int
 
 
@@ -114,34 +114,34 @@ def schedule_ops(
     return ScheduleOps(*_ops(s.matched(), Memory(c, s.scratch, in_place), channels, most_count))
 
 
-def _ops(s: Schedule, memory: Memory, channels: int, most: int) -> tuple[list[list[_Op]], int]:
-    out: list[list[_Op]] = [[] for _ in range(s.n)]
+def _ops(s: Schedule, memory: Memory, channels: int, most: int) -> tuple[list[list[HalfOp]], int]:
+    out: list[list[HalfOp]] = [[] for _ in range(s.n)]
     scratch = s.scratch
     for step in range(len(s.step_start) - 1):
-        writes: list[tuple[int, _Op]] = []
+        writes: list[tuple[int, HalfOp]] = []
         rows = []
         for i in range(s.step_start[step], s.step_start[step + 1]):
             for at in range(0, int(s.count[i]), most):
                 rows += _runs(s, memory, i, at, min(most, int(s.count[i]) - at))
-        written = Counter(cell for _, _, _, dst, count, _ in rows for cell in _cells(dst, count))
+        written = Counter(cell for _, _, _, dst, count, _ in rows for cell in cells_of(dst, count))
         staged = s.scratch
         for action, rank, src, dst, count, chunk in rows:
             peer = dst[0]
             if rank != peer:
                 channel = chunk % channels
-                out[rank].append(_Op("s", peer, src, None, count, step, channel))
+                out[rank].append(HalfOp("s", peer, src, None, count, step, channel))
                 kind, add = ("r", None) if action == Action.COPY else ("rrc", dst)
-                writes.append((peer, _Op(kind, rank, add, dst, count, step, channel, action == Action.PREREDUCE)))
+                writes.append((peer, HalfOp(kind, rank, add, dst, count, step, channel, action == Action.PREREDUCE)))
                 continue
             if action == Action.COPY and src == dst:
                 continue
-            if any(written[cell] for cell in _cells(src, count)):  # it may be overwritten before its turn
+            if any(written[cell] for cell in cells_of(src, count)):  # it may be overwritten before its turn
                 spare = (rank, int(Buffer.SCRATCH), staged)
                 staged += count
-                out[rank].append(_Op("cpy", -1, src, spare, count, step, 0))
+                out[rank].append(HalfOp("cpy", -1, src, spare, count, step, 0))
                 src = spare
             kind = "cpy" if action == Action.COPY else "re"
-            writes.append((rank, _Op(kind, -1, src, dst, count, step, 0, action == Action.PREREDUCE)))
+            writes.append((rank, HalfOp(kind, -1, src, dst, count, step, 0, action == Action.PREREDUCE)))
         scratch = max(scratch, staged)
         for rank, op in writes:
             out[rank].append(op)
@@ -169,15 +169,19 @@ def _runs(s: Schedule, memory: Memory, i: int, at: int, count: int) -> list[tupl
     ]
 
 
-def _cells(first: Cell, count: int) -> list[Cell]:
-    return [(first[0], first[1], first[2] + i) for i in range(count)]
+def cells_of(first: Cell | None, count: int) -> list[Cell]:
+    """Each of `count` chunks in a row."""
+    return [(first[0], first[1], first[2] + i) for i in range(count)] if first else []
 
 
-def _lanes(ops: list[_Op], forward: bool) -> list[_Lane]:
-    """The threadblocks of a rank."""
+def lanes_of(ops: list[HalfOp], *, forward: bool, fuse: bool = True) -> list[Lane]:
+    """The threadblocks of a rank: for each connection, or for one in and one out if what comes in goes out again.
+
+    fuse: let a receive and the send after it be one step.
+    """
     partner = _partners(ops) if forward else {}
-    lanes: dict[tuple[str, int, int], _Lane] = {}
-    order: list[_Lane] = []
+    lanes: dict[tuple[str, int, int], Lane] = {}
+    order: list[Lane] = []
     writer: dict[Cell, tuple[int, int]] = {}
     readers: dict[Cell, list[tuple[int, int]]] = {}
     for op in ops:
@@ -185,24 +189,25 @@ def _lanes(ops: list[_Op], forward: bool) -> list[_Lane]:
         me = order.index(lane)
         last = lane.ops[-1] if lane.ops else None
         if (
-            op.kind == "s"
+            fuse
+            and op.kind == "s"
             and last is not None
             and last.kind in FORWARDING
             and (last.dst, last.size) == (op.src, op.size)
             and op.src is not None
-            and all(writer.get(cell) == (me, len(lane.ops) - 1) for cell in _cells(op.src, op.size))
+            and all(writer.get(cell) == (me, len(lane.ops) - 1) for cell in cells_of(op.src, op.size))
         ):
             lane.ops[-1] = last._replace(kind=FORWARDING[last.kind], round=op.round)
             continue
         needs: dict[int, int] = {}
 
-        def need(at: tuple[int, int] | None, needs: dict[int, int] = needs, lane: _Lane = lane, me: int = me) -> None:
+        def need(at: tuple[int, int] | None, needs: dict[int, int] = needs, lane: Lane = lane, me: int = me) -> None:
             if at is not None and at[0] != me and at[1] > lane.knows.get(at[0], -1):
                 needs[at[0]] = max(needs.get(at[0], -1), at[1])
 
-        reads = _cells(op.src, op.size) if op.src else []
-        reads += _cells(op.dst, op.size) if op.dst and op.kind == "re" else []
-        writes = _cells(op.dst, op.size) if op.dst else []
+        reads = cells_of(op.src, op.size)
+        reads += cells_of(op.dst, op.size) if op.kind == "re" else []
+        writes = cells_of(op.dst, op.size)
         for cell in reads + writes:
             need(writer.get(cell))
         for cell in writes:
@@ -220,7 +225,7 @@ def _lanes(ops: list[_Op], forward: bool) -> list[_Lane]:
     return order
 
 
-def _wait(lane: _Lane, order: list[_Lane], needs: dict[int, int]) -> None:
+def _wait(lane: Lane, order: list[Lane], needs: dict[int, int]) -> None:
     """Let the next step of a lane wait for others of its rank: all but one wait in a `nop` of their own."""
     pending: list[tuple[int, int]] = []
     for other, at in sorted(needs.items(), key=lambda need: -sum(order[need[0]].after[need[1]].values())):
@@ -231,14 +236,14 @@ def _wait(lane: _Lane, order: list[_Lane], needs: dict[int, int]) -> None:
             lane.knows[k] = max(lane.knows.get(k, -1), v)
         lane.knows[other] = max(lane.knows.get(other, -1), at)
     for wait in pending[:-1]:
-        lane.ops.append(_Op("nop", -1, None, None, 0, -1, 0))
+        lane.ops.append(HalfOp("nop", -1, None, None, 0, -1, 0))
         lane.depends.append(wait)
         lane.after.append(dict(lane.knows))
     if pending:
         lane.depends.append(pending[-1])
 
 
-def _partners(ops: list[_Op]) -> dict[tuple[int, int], int]:
+def _partners(ops: list[HalfOp]) -> dict[tuple[int, int], int]:
     """For a (peer received from, channel) the peer sent to that most of what comes in goes out to."""
     came: dict[Cell, tuple[int, int]] = {}
     score: Counter[tuple[int, int, int]] = Counter()
@@ -249,7 +254,7 @@ def _partners(ops: list[_Op]) -> dict[tuple[int, int], int]:
                 score[source, op.peer, channel] += 1
         elif op.dst is not None:
             came.pop(op.dst, None)
-            if op.kind in FORWARDING:
+            if op.peer >= 0:
                 came[op.dst] = op.peer, op.channel
     out: dict[tuple[int, int], int] = {}
     taken = set()
@@ -261,13 +266,13 @@ def _partners(ops: list[_Op]) -> dict[tuple[int, int], int]:
 
 
 def _lane_of(
-    op: _Op, lanes: dict[tuple[str, int, int], _Lane], order: list[_Lane], partner: dict[tuple[int, int], int]
-) -> _Lane:
+    op: HalfOp, lanes: dict[tuple[str, int, int], Lane], order: list[Lane], partner: dict[tuple[int, int], int]
+) -> Lane:
     """The threadblock that does this: its connection's, or the local one."""
-    key = ("send" if op.kind == "s" else "recv" if op.peer >= 0 else "local", op.peer, op.channel)
+    key = ("send" if op.kind in ("s", "ack") else "recv" if op.peer >= 0 else "local", op.peer, op.channel)
     if key in lanes:
         return lanes[key]
-    lane = _Lane(channel=op.channel)
+    lane = Lane(channel=op.channel)
     order.append(lane)
     lanes[key] = lane
     if key[0] == "send":
@@ -285,7 +290,7 @@ def _lane_of(
     return lane
 
 
-def _blocks(lanes: list[_Lane]) -> tuple[Block, ...]:
+def _blocks(lanes: list[Lane]) -> tuple[Block, ...]:
     awaited = {wait for lane in lanes for wait in lane.depends if wait}
     blocks = []
     for i, lane in enumerate(lanes):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import ceil
+
 from algocc.exchange.workload import jobs
 from algocc.table import Schedule
 
@@ -22,7 +24,7 @@ def to_goal(s: Schedule, *, size: int, in_place: bool = False, reduce_ns: float 
                 way = "to" if job.kind == "send" else "from"
                 lines.append(f"l{i}: {job.kind} {job.size}b {way} {job.peer} tag {job.tag}")
             else:
-                lines.append(f"l{i}: calc {-(-job.size * cost[job.kind] // 1):.0f}")
+                lines.append(f"l{i}: calc {ceil(job.size * cost[job.kind])}")
             lines += [f"l{i} requires l{before}" for before in job.after]
         lines.append("}")
     return "\n".join([*lines, ""])

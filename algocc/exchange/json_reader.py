@@ -6,7 +6,7 @@ import re
 from json.decoder import JSONDecodeError, scanstring  # type: ignore[attr-defined]
 from typing import Any
 
-from algocc.exchange.place import Place
+from algocc.place import Place
 
 MOST_DEPTH = 24
 MOST_VALUES = 3_000_000

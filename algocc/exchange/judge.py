@@ -12,12 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algocc.collective import Buffer, Collective
-from algocc.exchange.place import Place
 from algocc.exchange.tasks import Cell, Message, Work, topological
 from algocc.exchange.values import NOTHING, Values
+from algocc.place import Place
 from algocc.program import Program
 from algocc.table import Failure, chunk_name
-from algocc.verifier import Report, bound_of, summary, verify_program
+from algocc.verifier import Report, summary, verify_program
+from algocc.verifier.explain import MOST_VALUES, input_of, spell
+from algocc.verifier.report import bounds_of
 
 
 @dataclass(frozen=True)
@@ -160,8 +162,10 @@ def _volumes(work: Work, c: Collective) -> dict[str, Any]:
     """Steps, messages and volumes; the busiest rank as a fraction of the full vector."""
     sent, received, reduced = (np.zeros(c.n + 1, np.int64) for _ in range(3))  # a switch is the last
     peers: dict[tuple[str, int, int], set[int]] = defaultdict(set)
+    together: Counter[tuple[int, int, int]] = Counter()
     messages = rounds_of(work)
     for m, r in messages:
+        together[r, m.src, m.dst] += m.size
         sent[m.src] += m.size
         received[m.dst] += m.size
         peers["out", r, m.src].add(m.dst)
@@ -179,7 +183,7 @@ def _volumes(work: Work, c: Collective) -> dict[str, Any]:
         "sent_max": Fraction(int(sent[:-1].max(initial=0)) * unit, whole),
         "received_max": Fraction(int(received[:-1].max(initial=0)) * unit, whole),
         "reduced_max": Fraction(int(reduced.max(initial=0)) * unit, whole),
-        "bound": None if switched else bound_of(c, ports=max(1, ports)),
+        **({} if switched else bounds_of(c, ports, max(together.values(), default=0) * unit)),
     }
 
 
@@ -227,8 +231,10 @@ def _named(work: Work, order: list[int]) -> bool:
         task = work.tasks[t]
         reads = [(r, b, chunk + i) for r, b, chunk in task.srcs for i in range(task.count)]
         least = max((arrived.get(cell, 0) for cell in reads), default=0)
-        if any(m.round < least for m in task.messages):
-            return False
+        for m in task.messages:  # a rank may add what it fetches to what came in the same round
+            of = [cell for cell in reads if cell[0] == m.src]
+            if m.round < max((arrived.get(cell, 0) for cell in of), default=least):
+                return False
         goes = {m.dst: m.round + 1 for m in task.messages}
         for r, b, chunk in task.dsts:
             arrived |= {(r, b, chunk + i): goes.get(r, least) for i in range(task.count)}
@@ -246,18 +252,27 @@ def wrong_outputs(values: Values, c: Collective, *, idempotent: bool = False) ->
     """The (rank, output chunk) that do not hold what they should, in the order that was played."""
     wrong = []
     right: dict[tuple[int, int, int], bool] = {}
+    idempotent = idempotent or c.idempotent
     for rank in range(c.n):
         for chunk in range(c.size(Buffer.OUTPUT, rank)):
             v = values.held.get((rank, int(Buffer.OUTPUT), chunk), NOTHING)
             key = (v, int(c.want[c.output_start[rank] + chunk // c.chunks]), chunk % c.chunks)
             if key not in right:
-                held = values.contributions(v) if v != NOTHING else Counter()
-                want = wanted_inputs(c, rank, chunk)
-                same = held is not None and (set(held) == set(want) if idempotent or c.idempotent else held == want)
-                right[key] = same
+                right[key] = _is_right(values, v, wanted_inputs(c, rank, chunk), idempotent=idempotent)
             if not right[key]:
                 wrong.append((rank, chunk))
     return wrong
+
+
+def _is_right(values: Values, v: int, want: Counter[int], *, idempotent: bool) -> bool:
+    """Whether a value holds each contribution as often as it is wanted; if `idempotent`, as often as it likes."""
+    if v == NOTHING:
+        return not want
+    total = want.total()
+    if values.weight[v] != total and not idempotent:
+        return False
+    held = values.contributions(v, most=max(MOST_VALUES, 2 * total))  # a right sum has fewer than twice `total` values
+    return held is not None and (held.keys() == want.keys() if idempotent else held == want)
 
 
 def unequal_outputs(values: Values, c: Collective) -> list[tuple[int, int]]:
@@ -277,15 +292,19 @@ def _explained(work: Work, values: Values, c: Collective, wrong: list[tuple[int,
         cell = (rank, int(Buffer.OUTPUT), chunk)
         v, writer = values.held.get(cell, NOTHING), values.writer.get(cell)
         task = work.tasks[writer] if writer is not None else None
-        want = wanted_inputs(c, rank, chunk)
-        wanted = _spell(c, want)
+        want = _items(c, wanted_inputs(c, rank, chunk))
+        wanted = spell(want, want)
         if v == NOTHING:
             found = "was never written" if task is None else "was written with what nobody had written"
         else:
-            held = values.contributions(v)
-            found = f"holds {_spell(c, held)}" if held is not None else "holds the wrong contributions"
-            if held is not None and set(held) == set(want):
-                wanted += "; valid for idempotent operators (max, min, and, or) only"
+            inputs = values.contributions(v)
+            if inputs is None:
+                found = f"holds the wrong contributions, through more than {MOST_VALUES} reductions"
+            else:
+                held = _items(c, inputs)
+                found, wanted = f"holds {spell(held, want)}", spell(want, want + held)
+                if held.keys() == want.keys():
+                    wanted += "; valid for idempotent operators (max, min, and, or) only"
         failures.append(
             Failure(
                 "data", task.step if task else None, rank, chunk_name(Buffer.OUTPUT, chunk), found, wanted,
@@ -295,13 +314,9 @@ def _explained(work: Work, values: Values, c: Collective, wrong: list[tuple[int,
     return failures
 
 
-def _spell(c: Collective, items: Counter[int]) -> str:
-    names = []
-    for item in sorted(items.elements()):
-        rank = int(np.searchsorted(c.input_start * c.chunks, item, side="right")) - 1
-        names.append(f"r{rank}.in[{item - int(c.input_start[rank]) * c.chunks}]")
-    shown = names if len(names) <= 8 else [*names[:7], f"… {len(names) - 7} more"]
-    return "{" + ", ".join(shown) + "}"
+def _items(c: Collective, inputs: Counter[int]) -> Counter[tuple[int, int]]:
+    """Input chunks as (rank, chunk of it)."""
+    return Counter({input_of(c, i): k for i, k in inputs.items()})
 
 
 def verdict_text(v: Verdict) -> str:

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from algocc.collective import COLLECTIVES as BUILT_IN
 from algocc.collective import Collective, collective
-from algocc.errors import UsageError
+from algocc.errors import UsageError, counted
 from algocc.exchange.msccl import Algo
 from algocc.exchange.msccl_types import COLLECTIVES
-from algocc.exchange.place import Notes, Place
+from algocc.place import Notes, Place
 from algocc.table import Schedule
 
 WIDE = ("all_gather", "reduce_scatter", "all_to_all", "scatter", "gather")
@@ -62,7 +62,7 @@ def meaning(
             if found not in (want, 0) and not (want == 0 and found <= c.vector * per_block):
                 at.refuse(
                     f"gpu {rank} has {what}={found}",
-                    wanted=f"{want} for {coll} of {n} ranks and {per_block} chunks a block, or 0",
+                    wanted=f"{want} for {coll} of {counted(n, 'rank')} and {counted(per_block, 'chunk')} a block, or 0",
                 )
     return c
 
@@ -78,6 +78,8 @@ def _unit(name: str, coll: str, n: int, traffic: Traffic, at: Place, notes: Note
         return collective(name, n, root=root)
     if name == "send_recv":
         pairs = sorted(set(traffic.pairs))
+        if not pairs:
+            at.refuse("no rank sends anything", wanted=f"messages: who sends to whom in {coll} is taken from them")
         notes.add(at, f"who sends to whom in {coll} is not in the file: taken from the messages, {pairs}")
         return collective(name, n, pairs=pairs)
     if coll == "alltoallv":
@@ -91,7 +93,8 @@ def _parts(c: Collective, chunks: Sequence[tuple[int, int]], loop: int | None, a
     if loop is not None:
         if loop % c.vector:
             at.refuse(
-                f"nchunksperloop={loop}", wanted=f"a multiple of {c.vector}, the blocks of {c.name} on {c.n} ranks"
+                f"nchunksperloop={loop}",
+                wanted=f"a multiple of {c.vector}, the blocks of {c.name} on {counted(c.n, 'rank')}"
             )
         return loop // c.vector
     found = max(max(pair) for pair in chunks)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from algocc.collective import Buffer, Collective
-from algocc.exchange.place import Place
 from algocc.exchange.tasks import Cell, Edge, Task, Work
+from algocc.place import Place
 
 
 class Memory:

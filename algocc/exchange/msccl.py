@@ -16,8 +16,8 @@ from algocc.exchange.msccl_types import (
     UNREAD,
     StepType,
 )
-from algocc.exchange.place import Notes, Place
-from algocc.exchange.xml_reader import Element, parse
+from algocc.place import Notes, Place
+from algocc.xml_tree import Element, parse
 
 BUFFERS = "ios"
 """Letters of the buffers, in the order of `Buffer`."""

@@ -5,15 +5,20 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from algocc.model import Machine, timed
 from algocc.table import Action, Schedule, place
 
-STEP_US = 1000
-"""Length of a step in the timeline, whose clock counts steps."""
 VERBS = {Action.COPY: "copy", Action.REDUCE: "reduce", Action.PREREDUCE: "reduce"}
 
 
-def to_perfetto(s: Schedule) -> str:
-    """The JSON of a timeline: a process for each rank with tracks for what it sends, receives and does."""
+def to_perfetto(s: Schedule, *, size: int = 64 << 20, machine: Machine | None = None) -> str:
+    """The JSON of a timeline: a process for each rank with tracks for what it sends, receives and does.
+
+    The schedule is simulated in the α-β-γ model for vectors of `size` bytes; times are in microseconds, as Perfetto wants
+    them. Copies within a rank take no time there, and are marks.
+    """
+    machine = machine or Machine()
+    t = timed(s, machine, size)
     s = s.matched()
     tracks = {"sends": 0, "receives": 1, "local": 2}
     events: list[dict[str, Any]] = []
@@ -28,18 +33,23 @@ def to_perfetto(s: Schedule) -> str:
         src, dst = place(s, i, "own"), place(s, i, "peer")
         verb = VERBS[Action(int(s.action[i]))]
         args = {"step": step, "from": f"rank {rank} {src}", "to": f"rank {peer} {dst}", "line": s.source(i) or ""}
-        base = {"ph": "X", "ts": step * STEP_US, "dur": STEP_US, "cat": verb, "args": args}
+        (sent, received), (sent_by, received_by) = [[float(x * 10**6) for x in pair] for pair in (t.begin[i], t.end[i])]
+        base = {"cat": verb, "args": args}
         if rank == peer:
-            events.append(base | {"name": f"{verb} {src} to {dst}", "pid": rank, "tid": tracks["local"]})
+            mark = {"ph": "i", "s": "t", "ts": sent, "pid": rank, "tid": tracks["local"]}
+            events.append(base | mark | {"name": f"{verb} {src} to {dst}"})
             continue
-        events.append(base | {"name": f"{src} to rank {peer}", "pid": rank, "tid": tracks["sends"]})
-        events.append(base | {"name": f"{verb} into {dst} from rank {rank}", "pid": peer, "tid": tracks["receives"]})
+        out = {"ts": sent, "dur": sent_by - sent, "pid": rank, "tid": tracks["sends"]}
+        into = {"ts": received, "dur": received_by - received, "pid": peer, "tid": tracks["receives"]}
+        events.append(base | out | {"ph": "X", "name": f"{src} to rank {peer}"})
+        events.append(base | into | {"ph": "X", "name": f"{verb} into {dst} from rank {rank}"})
         flow = {"cat": "message", "name": "message", "id": i}
-        events.append(flow | {"ph": "s", "ts": step * STEP_US, "pid": rank, "tid": tracks["sends"]})
-        events.append(
-            flow | {"ph": "f", "bp": "e", "ts": (step + 1) * STEP_US - 1, "pid": peer, "tid": tracks["receives"]}
-        )
-    return json.dumps({"displayTimeUnit": "ms", "otherData": {"schedule": s.name}, "traceEvents": events}) + "\n"
+        events.append(flow | {"ph": "s", "ts": sent, "pid": rank, "tid": tracks["sends"]})
+        within = min(max(sent, received), received_by)
+        events.append(flow | {"ph": "f", "bp": "e", "ts": within, "pid": peer, "tid": tracks["receives"]})
+    model = {name: str(getattr(machine, name)) for name in ("alpha", "beta", "gamma")}
+    about = {"schedule": s.name, "bytes": size, **model, "microseconds": float(t.step[-1] * 10**6)}
+    return json.dumps({"displayTimeUnit": "ms", "otherData": about, "traceEvents": events}) + "\n"
 
 
 def to_graphviz(s: Schedule) -> str:

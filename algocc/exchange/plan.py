@@ -13,7 +13,6 @@ from algocc.errors import near
 from algocc.exchange.json_reader import Object, parse
 from algocc.exchange.msccl import BUFFERS
 from algocc.exchange.msccl_types import MOST_CHUNKS
-from algocc.exchange.place import Notes, Place
 from algocc.exchange.plan_words import (
     CHANNEL_TYPES,
     COLLECTIVES,
@@ -26,6 +25,7 @@ from algocc.exchange.plan_words import (
     PROTOCOLS,
     OpType,
 )
+from algocc.place import Notes, Place
 
 MOST_RANKS = 1 << 16
 
@@ -265,8 +265,8 @@ def _ends(g: _Node, rank: int, n: int) -> _Ends:
         if kind == "switch":
             for group in c.nodes("rank_groups", "rank_group", c.at.what + " group {}"):
                 ranks = tuple(group.numbers("ranks"))
-                if group.number("size", len(ranks)) != len(ranks) or any(r >= n for r in ranks):
-                    group.at.refuse(f"ranks {list(ranks)}", wanted=f"`size` ranks of 0..{n - 1}")
+                if not len(set(ranks)) == len(ranks) == group.number("size", len(ranks)) > 0 or max(ranks) >= n:
+                    group.at.refuse(f"ranks {list(ranks)}", wanted=f"`size` ranks of 0..{n - 1}, each once")
                 out.groups.append((_buffer(c, "buffer_type"), ranks))
             continue
         key = kind, c.text("srcbuff", ""), c.text("dstbuff", "")

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 from algocc.collective import Buffer
 from algocc.exchange.meaning import Traffic
-from algocc.exchange.place import Notes, Place
 from algocc.exchange.plan import Channel, Op, Operand, Plan
 from algocc.exchange.tasks import Cell, Edge, Message, Task, Work
+from algocc.place import Notes, Place
 
 SWITCH = -1
 """In place of a rank, in a message to or from a switch."""

@@ -9,6 +9,7 @@ from algocc.errors import UsageError, near
 from algocc.exchange.msccl import Algo
 
 MANY = 1 << 60
+MOST_SHOWN = 5
 
 
 class Target(NamedTuple):
@@ -76,3 +77,10 @@ def exceeded(algo: Algo, t: Target) -> list[str]:
                     check(where, step.depends[0], most, "as the threadblock it depends on", fewer_blocks)
     check("algo", elements, t.elements, "XML elements", fewer_steps)
     return out
+
+
+def refuse(name: str, to: str, problems: list[str]) -> None:
+    """Raise the UsageError that says what of a schedule is beyond a target, if anything is."""
+    if problems:
+        more = f" (and {len(problems) - MOST_SHOWN} more)" if len(problems) > MOST_SHOWN else ""
+        raise UsageError(f"{name}: beyond the limits of {to}: " + "; ".join(problems[:MOST_SHOWN]) + more)

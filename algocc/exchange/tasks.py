@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
 
-from algocc.exchange.place import Place
+from algocc.place import Place
 
 Cell = tuple[int, int, int]
 """(rank, buffer, first chunk), buffers as in `Buffer`."""
@@ -87,32 +87,26 @@ class Work:
         lane.append(len(self.tasks) - 1)
         return len(self.tasks) - 1
 
-    def before(self) -> list[list[int]]:
-        """For each task, the tasks it comes after: the one before it in its lane, and those it waits for."""
-        out: list[list[int]] = [[] for _ in self.tasks]
-        for lane in self.lanes:
-            for a, b in zip(lane, lane[1:], strict=False):
-                out[b].append(a)
-        for e in self.edges:
-            out[e.after].append(e.before)
-        return out
-
 
 def topological(work: Work) -> list[int]:
     """The tasks in an order in which they can run; fewer than all if some wait in a circle."""
-    before = work.before()
-    left = [len(b) for b in before]
-    after: list[list[int]] = [[] for _ in work.tasks]
-    for b, waits in enumerate(before):
-        for a in waits:
-            after[a].append(b)
-    ready = deque(t for t, k in enumerate(left) if not k)
-    order = []
-    while ready:
-        t = ready.popleft()
-        order.append(t)
-        for b in after[t]:
+    left = [0] * len(work.tasks)
+    after: list[list[int] | None] = [None] * len(work.tasks)  # a list for each would be most of the time
+    for lane in work.lanes:
+        for a, b in pairwise(lane):
+            after[a] = [b]
+            left[b] = 1
+    for a, b, _ in work.edges:
+        left[b] += 1
+        following = after[a]
+        if following is None:
+            after[a] = [b]
+        else:
+            following.append(b)
+    order = [t for t, k in enumerate(left) if not k]
+    for t in order:  # grows as we go
+        for b in after[t] or ():
             left[b] -= 1
             if not left[b]:
-                ready.append(b)
+                order.append(b)
     return order

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from algocc.collective import Collective
 from algocc.exchange.memory import Memory
 from algocc.exchange.tasks import Cell, Task, Work
+from algocc.verifier.dataflow import COUNT_CAP
+from algocc.verifier.explain import MOST_VALUES, contributions
 
 NOTHING = -1
-MOST_VALUES = 20_000
-"""Reductions behind one value beyond which its contributions are not counted out."""
 
 
 @dataclass
@@ -19,7 +19,7 @@ class Values:
     """Values by number: first the input chunks of all ranks, then reductions of two.
 
     operands: of each reduction, the two values. Addition commutes, so a + b and b + a are one value.
-    weight: contributions in each value, with multiplicity. like: an input chunk of the same length.
+    weight: contributions in each value, with multiplicity, at most COUNT_CAP. like: an input chunk of the same length.
     held: what each cell of memory holds at the end. writer: the task that wrote it.
     read, made: for each task, and each chunk of it, the values it read and the one it made.
     unwritten: reads of what nobody wrote, as (task, cell).
@@ -43,27 +43,13 @@ class Values:
         if key not in self._known:
             self._known[key] = len(self.weight)
             self.operands.append(key)
-            self.weight.append(self.weight[a] + self.weight[b])
+            self.weight.append(min(self.weight[a] + self.weight[b], COUNT_CAP))
             self.like.append(self.like[a])
         return self._known[key]
 
-    def contributions(self, value: int) -> Counter[int] | None:
-        """How often each input chunk is in a value; None if that takes too long to count out."""
-        uses: Counter[int] = Counter()
-        todo = Counter({value: 1})
-        looked = 0
-        while todo:
-            v = max(todo)  # operands are older than what they make
-            k = todo.pop(v)
-            if v < self.inputs:
-                uses[v] += k
-                continue
-            looked += 1
-            if looked > MOST_VALUES:
-                return None
-            for o in self.operands[v - self.inputs]:
-                todo[o] += k
-        return uses
+    def contributions(self, value: int, *, most: int = MOST_VALUES) -> Counter[int] | None:
+        """How often each input chunk is in a value; None if more than `most` values are behind it."""
+        return contributions(value, self.inputs, lambda v: self.operands[v - self.inputs], most=most)[1]
 
 
 def play(work: Work, order: list[int], c: Collective, memory: Memory) -> Values:

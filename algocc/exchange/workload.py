@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from algocc.errors import UsageError
-from algocc.exchange.from_schedule import schedule_ops
+from algocc.exchange.from_schedule import cells_of, schedule_ops
 from algocc.exchange.tasks import Cell
 from algocc.table import Schedule
 
@@ -32,6 +32,7 @@ class Job:
 def jobs(s: Schedule, *, size: int, in_place: bool = False) -> list[list[Job]]:
     """The operations of every rank, in an order in which it could do them one by one.
 
+    All can be done whether a send is over at once, or not before its receive has begun.
     size: bytes of the full vector.
 
     Raises UsageError for sizes that leave a chunk without a byte.
@@ -39,6 +40,7 @@ def jobs(s: Schedule, *, size: int, in_place: bool = False) -> list[list[Job]]:
     unit = s.collective.vector * s.collective.chunks
     if size < unit or size > 1 << 50:
         raise UsageError(f"{s.name}: size={size} bytes: wanted {unit}, a byte for each chunk, to 2^50")
+    block = int(s.collective.sizes.max(initial=1))  # all are of one size
     out = []
     for rank_ops in schedule_ops(s, in_place=in_place, most_count=MANY, known=None).ops:
         mine: list[Job] = []
@@ -47,19 +49,23 @@ def jobs(s: Schedule, *, size: int, in_place: bool = False) -> list[list[Job]]:
         times: Counter[tuple[bool, int]] = Counter()
         for op in rank_ops:
             send = op.kind == "s"
-            reads = _cells(op.src, op.size) + (_cells(op.dst, op.size) if op.kind == "re" else [])
-            writes = _cells(op.dst, op.size)
+            reads = cells_of(op.src, op.size) + (cells_of(op.dst, op.size) if op.kind == "re" else [])
+            writes = cells_of(op.dst, op.size)
             arrived = len(mine)
-            amount = -(-size * op.size // unit)
+            amount = -(-size * op.size * block // unit) if unit else 0
             tag = times[send, op.peer]
             times[send, op.peer] += 1
+            waits = _waits(reads, [] if send else writes, writer, readers)
+            # What is reduced, or comes where this rank still sends from in the same step, is put aside as it arrives: a
+            # receive that waited for that send would wait for ever if sends wait for their receives.
+            aside = op.kind == "rrc" or any(mine[i].kind == "send" and mine[i].step == op.round for i in waits)
             if op.peer >= 0:
-                waits = _waits(reads, [], writer, readers) if send else _waits([], writes, writer, readers)
-                mine.append(Job("send" if send else "recv", op.peer, tag, amount, op.round, waits))
-            if op.kind in ("rrc", "re", "cpy"):
-                waits = _waits(reads, writes, writer, readers)
-                waits = tuple(sorted({*waits, arrived})) if op.peer >= 0 else waits
-                mine.append(Job("copy" if op.kind == "cpy" else "reduce", -1, 0, amount, op.round, waits))
+                at_once = not send and aside
+                mine.append(Job("send" if send else "recv", op.peer, tag, amount, op.round, () if at_once else waits))
+                waits = (*waits, arrived)
+            if op.kind in ("rrc", "re", "cpy") or (op.kind == "r" and aside):
+                kind = "reduce" if op.kind in ("rrc", "re") else "copy"
+                mine.append(Job(kind, -1, 0, amount, op.round, waits))
             at = len(mine) - 1
             for cell in reads:
                 readers.setdefault(cell, []).append(at)
@@ -67,10 +73,6 @@ def jobs(s: Schedule, *, size: int, in_place: bool = False) -> list[list[Job]]:
                 writer[cell], readers[cell] = at, []
         out.append(mine)
     return out
-
-
-def _cells(first: Cell | None, count: int) -> list[Cell]:
-    return [(first[0], first[1], first[2] + i) for i in range(count)] if first else []
 
 
 def _waits(

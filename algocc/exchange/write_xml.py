@@ -6,16 +6,13 @@ from collections.abc import Mapping
 from functools import partial
 from xml.sax.saxutils import quoteattr
 
-from algocc.errors import UsageError
 from algocc.exchange.fifo import least_slots
 from algocc.exchange.from_schedule import from_schedule
 from algocc.exchange.meaning import check_meaning, claim
 from algocc.exchange.msccl import BUFFERS, Algo, Step
-from algocc.exchange.place import Notes
-from algocc.exchange.targets import exceeded, target
+from algocc.exchange.targets import exceeded, refuse, target
+from algocc.place import Notes
 from algocc.table import Schedule
-
-MOST_SHOWN = 5
 
 
 def to_msccl_xml(
@@ -43,8 +40,8 @@ def to_msccl_xml(
         if not problems:
             check_meaning(s, partial(claim, algo, Notes()))
             return format_xml(algo, scatter=t.scatter)
-    more = f" (and {len(problems) - MOST_SHOWN} more)" if len(problems) > MOST_SHOWN else ""
-    raise UsageError(f"{s.name}: beyond the limits of {to}: " + "; ".join(problems[:MOST_SHOWN]) + more)
+    refuse(s.name, to, problems)
+    raise AssertionError("what exceeds no limit was returned")
 
 
 def format_xml(algo: Algo, *, scatter: str = "reducescatter") -> str:

@@ -15,7 +15,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from algocc.table import Layout, Schedule, lengths
+from algocc.collective import Buffer
+from algocc.table import Layout, Schedule, lengths, starts
 
 Array = NDArray[Any]
 
@@ -85,14 +86,10 @@ DEAD, GONE = 1, 2
 def fuse(s: Schedule, places: Layout) -> Moves:
     """The Moves of a matched schedule of good form."""
     c = s.collective
-    of_input = np.empty(int(c.inputs.sum()) * c.chunks, np.int64)
+    of_input = places.alias[places.chunks_of(Buffer.INPUT)].astype(np.int64)
+    # Of an empty output nothing is asked; it may even hold something longer, which has no room there.
     is_output = np.zeros(places.total, np.bool_)
-    for rank in range(s.n):
-        at, size, first = int(c.input_start[rank]) * c.chunks, int(c.inputs[rank]) * c.chunks, places.start[rank, 0]
-        of_input[at : at + size] = places.alias[first : first + size]
-        # Of an empty output nothing is asked; it may even hold something longer, which has no room there.
-        filled = np.repeat(c.output_sizes[c.output_start[rank] : c.output_start[rank + 1]] > 0, c.chunks)
-        is_output[places.start[rank, 1] : places.start[rank, 1] + len(filled)] = filled
+    is_output[places.chunks_of(Buffer.OUTPUT)] = np.repeat(c.output_sizes > 0, c.chunks)
     rows = (s.action, s.rank, s.peer, s.buffer, s.chunk, s.peer_buffer, s.peer_chunk, s.count)
     total = int(s.count.sum())
     fate, last_write = _liveness(s.step_start, *rows, places.start, places.alias, is_output, total)
@@ -132,7 +129,7 @@ def _compact(s: Schedule, places: Layout, temporaries: Array, used: Array) -> tu
     turn = np.arange(len(kept)) - np.searchsorted(rank[kept], rank[kept])
     scratch = int(turn.max(initial=-1)) + 1
     sizes[:, 2] = scratch
-    start = np.concatenate([[0], np.cumsum(sizes)[:-1]]).reshape(s.n, 3)
+    start, _ = starts(sizes)
     shift = np.repeat((start - places.start).ravel(), np.diff(np.append(places.start.ravel(), places.total)))
     where = np.concatenate([np.arange(places.total) + shift, np.zeros(len(temporaries), np.int64)])
     where[kept] = start[rank[kept], 2] + turn

@@ -31,7 +31,7 @@ from algocc.runtime.choice import choose, parse, tuned
 from algocc.runtime.geometry import buffer_elements, check_count, shifts
 from algocc.runtime.join import meet
 from algocc.runtime.node import CLOSED, FAILED, GAVE_UP, OPEN, Node, thread_nodes
-from algocc.runtime.rank import APART_BYTES, Ready, Signature, State, digest, disagreement
+from algocc.runtime.rank import Ready, Signature, State, digest, disagreement, staging_bytes
 from algocc.runtime.report import describe
 from algocc.runtime.threads import check_reduction
 from algocc.steps import Steps
@@ -44,7 +44,8 @@ APART_UP_TO = 16 << 10
 less than to wait for the last rank."""
 
 MOST_PREPARED = 64
-"""Calls that stay prepared, the latest used."""
+"""Calls that stay prepared, the last to be: every rank lets go of the same ones, since all prepare them in the same order.
+It would not do to keep the latest used, as how a rank finds a call again depends on its arrays."""
 
 MOST_SCRATCH = 256 << 20
 """Bytes of scratch that a rank keeps for them, about."""
@@ -100,7 +101,8 @@ class Communicator:
         self._state = State(node, timeout)
         self._table = tuned() if table is None else table
         self._outside = outside
-        self._prepared: OrderedDict[Any, _Prepared] = OrderedDict()
+        self._prepared: dict[Any, _Prepared] = {}
+        self._latest: _Prepared | None = None
         self._retired: list[_Prepared] = []
         self._weight = 0
         self._memos: dict[tuple[str, int, int], _Memo] = {}
@@ -108,49 +110,69 @@ class Communicator:
         self._refusal: str | None = None
         self._lock = threading.Lock()
         self._enter = compiled.rank_call()
-        self._end = weakref.finalize(self, _end, node, os.getpid())
+        self._end: weakref.finalize[..., Any] = weakref.finalize(self, _end, node, os.getpid())
         _all.add(self)
 
     # Making one
 
     @classmethod
-    def threads(cls, n: int, *, timeout: float = 30.0, checked: bool = True) -> list[Communicator]:
-        """The communicators of n ranks in this process, one for each of n threads."""
+    def threads(
+        cls, n: int, *, timeout: float = 30.0, checked: bool = True, backend: str = "cpu",
+        devices: int | Sequence[int] | None = None,
+    ) -> list[Communicator]:  # fmt: skip
+        """The communicators of n ranks in this process, one for each of n threads.
+
+        backend: "cuda" for arrays on GPUs, see `algocc.runtime.cuda.CudaCommunicator`.
+        devices: of the ranks then; if not given, one for each, or if there are fewer, device 0 for all.
+        """
+        if check_backend(backend):
+            from algocc.runtime.cuda.communicator import of_threads
+
+            return of_threads(n, devices, timeout=timeout, checked=checked)
         check_size(n, timeout)
         nodes = thread_nodes(n, os.getpid())
         return [cls(nodes[r], r, n, timeout=timeout, checked=checked, kind="threads") for r in range(n)]
 
     @classmethod
     def join(
-        cls, name: str, rank: int, n: int, *, timeout: float = 30.0, checked: bool = True
-    ) -> Communicator:
+        cls, name: str, rank: int, n: int, *, timeout: float = 30.0, checked: bool = True, backend: str = "cpu",
+        device: int | None = None,
+    ) -> Communicator:  # fmt: skip
         """The communicator of the n processes of this machine that join under one name, each as another rank.
+
+        backend: "cuda" for arrays on GPUs, and then `device` is this rank's, by default `rank` modulo their number.
 
         Raises RunError, naming the ranks, if some do not come within the timeout; UsageError if the name is taken.
         """
         check_size(n, timeout)
+        on_devices = check_backend(backend)
         node, table = meet(name, rank, range(n), timeout=timeout, note=tuned() if rank == 0 else None)
-        return cls(node, rank, n, timeout=timeout, checked=checked, kind="processes", table=table)
+        comm = cls(node, rank, n, timeout=timeout, checked=checked, kind="processes", table=table)
+        return on_device(comm, device) if on_devices else comm
 
     @classmethod
     def mpi(
-        cls, comm: Any = None, *, node: int | None = None, timeout: float = 30.0, checked: bool = True
-    ) -> Communicator:
+        cls, comm: Any = None, *, node: int | None = None, timeout: float = 30.0, checked: bool = True,
+        backend: str = "cpu", device: int | None = None,
+    ) -> Communicator:  # fmt: skip
         """The communicator of the ranks of an mpi4py communicator: shared memory within a node, messages between.
 
         comm: MPI.COMM_WORLD if not given.
         node: the number of this rank's node, to pretend; ranks on one machine are a node if not given.
+        backend, device: as for `join`.
 
         Raises UsageError if there is no mpi4py.
         """
         from algocc.runtime.messages import connect
 
         check_size(1, timeout)
+        on_devices = check_backend(backend)
         here, outside, table = connect(comm, node, timeout)
-        return cls(
+        made = cls(
             here, outside.rank, outside.size, timeout=timeout, checked=checked, kind="mpi", table=table,
             outside=outside if outside.nodes > 1 else None,
         )  # fmt: skip
+        return on_device(made, device) if on_devices else made
 
     # Collectives
 
@@ -261,6 +283,16 @@ class Communicator:
             raise UsageError(f"empty: shape {shape}: wanted 0 or more in each dimension")
         memory = self._node.allocate(size * kind.size, f"array of shape {shape} and dtype {kind.name}")
         return memory[: size * kind.size].view(kind.numpy).reshape(shape)
+
+    @property
+    def control(self) -> Communicator:
+        """The communicator of these ranks for arrays of the host: this one, but for one on GPUs."""
+        return self
+
+    @property
+    def last_schedule(self) -> str:
+        """Name of the schedule of the last call on new arrays."""
+        return self._latest.schedule.name if self._latest is not None else ""
 
     # Ending one
 
@@ -375,6 +407,7 @@ class Communicator:
         schedule: Any, root: int, fresh: Any, *, remember: bool = True,
     ) -> None:  # fmt: skip
         """Point the right program at the arrays and run it; remember the call if its arrays may come again."""
+        self._latest = ready
         apart = self._apart(ready, first, ins, last, outs)
         side = ready.sides.get(apart) or self._side(ready, apart)
         side.point(first, last)
@@ -544,7 +577,6 @@ class Communicator:
         wanted = (name, key, count, e.name, op, in_place, root)
         ready = self._prepared.get(wanted)
         if ready is not None:
-            self._prepared.move_to_end(wanted)
             return ready
         check_count(s.collective, count)
         facts = (
@@ -552,9 +584,11 @@ class Communicator:
             ("in place", "yes" if in_place else "no"), ("schedule", s.name), ("program", key),
         )  # fmt: skip
         size = s.collective.vector * count * e.size
-        ready = _Prepared(name, s, key, count, e, o, in_place, size, Signature(facts), {})
+        staging = staging_bytes(self._node.members, messages=self._outside is not None)
+        weight = min(2 * size, staging // self.size)
+        ready = _Prepared(name, s, key, count, e, o, in_place, size, weight, Signature(facts), {})
         self._prepared[wanted] = ready
-        self._weight += ready.weight(self.size)
+        self._weight += weight
         while len(self._prepared) > MOST_PREPARED or (self._weight > MOST_SCRATCH and len(self._prepared) > 1):
             self._retire(next(iter(self._prepared)))
         return ready
@@ -565,7 +599,7 @@ class Communicator:
         All ranks do this in the same call, since what they prepare is what they agree on; see `_disagree`.
         """
         ready = self._prepared.pop(key)
-        self._weight -= ready.weight(self.size)
+        self._weight -= ready.weight
         self._retired.append(ready)
         self._memos.clear()
         self._known.clear()
@@ -661,11 +695,15 @@ class Communicator:
         """Wait so long in calls that are yet to be prepared."""
         self.timeout = self._state.timeout = timeout
 
-    def _resume_at(self, call: int) -> None:
-        """Go on as if so many calls had been made, to test what years of running come to."""
+    def _resume_at(self, call: int, *, wait: bool = False) -> None:
+        """Go on as if so many calls had been made, and so many tiles of each that is yet to be prepared: to test what years
+        of running come to. All ranks do so before any goes on; `wait` for the others to come."""
+        self._state.first = call
         self._state.words[at.CALL] = (call + 2**63) % 2**64 - 2**63
         self._node.records[self._node.member, :, 0] = [call % 2**64, (call - 1) % 2**64][:: 1 if call % 2 == 0 else -1]
         self._node.done[self._node.member] = call % 2**64
+        while wait and (self._node.records[:, call & 1, 0] != call % 2**64).any():
+            time.sleep(1e-4)
 
 
 ROOTED = ("broadcast", "reduce", "scatter", "gather")
@@ -673,7 +711,10 @@ ROOTED = ("broadcast", "reduce", "scatter", "gather")
 
 @dataclass(eq=False)
 class _Prepared:
-    """A call of one shape, and the programs for it, by whether peers touch only scratch."""
+    """A call of one shape, and the programs for it, by whether peers touch only scratch.
+
+    weight: about how much scratch a rank keeps for it, in bytes; the same on every rank, whatever its arrays are.
+    """
 
     name: str
     schedule: Schedule
@@ -683,12 +724,9 @@ class _Prepared:
     operator: Operator
     in_place: bool
     size: int
+    weight: int
     signature: Signature
     sides: dict[bool, Ready]
-
-    def weight(self, n: int) -> int:
-        """About how much scratch a rank keeps for it; the same on every rank, whatever its arrays are."""
-        return min(2 * self.size, APART_BYTES // n)
 
 
 @dataclass(eq=False)
@@ -756,6 +794,27 @@ def check_size(n: int, timeout: float) -> None:
         raise UsageError(f"n={n!r}: wanted 1 rank or more")
     if not 0 < timeout < 1e9:
         raise UsageError(f"timeout={timeout}: wanted a number of seconds above 0")
+
+
+def check_backend(backend: str) -> bool:
+    """Whether arrays are on GPUs; then there must be a driver.
+
+    Raises UsageError for a backend that there is not.
+    """
+    if backend not in ("cpu", "cuda"):
+        raise UsageError(f"backend={backend!r}: wanted 'cpu' or 'cuda'")
+    if backend == "cuda":
+        from algocc.runtime.cuda.driver import cuda
+
+        cuda()
+    return backend == "cuda"
+
+
+def on_device(control: Communicator, device: int | None) -> Communicator:
+    """The same ranks, for arrays on GPUs."""
+    from algocc.runtime.cuda.communicator import of_processes
+
+    return of_processes(control, device)
 
 
 def _end(node: Node, process: int) -> None:

@@ -40,11 +40,17 @@ def spawn(
     [[6], [6], [6]]
     """
     check_size(n, timeout)
-    return _threads(fn, n, args, timeout, checked) if threads else _processes(fn, n, args, start, timeout, checked)
+    if threads:
+        return run_threads(fn, Communicator.threads(n, timeout=timeout, checked=checked), *args)
+    return _processes(fn, n, args, start, timeout, checked)
 
 
-def _threads(fn: Callable[..., Any], n: int, args: Sequence[Any], timeout: float, checked: bool) -> list[Any]:
-    results: list[Any] = [None] * n
+def run_threads(fn: Callable[..., Any], comms: Sequence[Communicator], *args: Any) -> list[Any]:
+    """What `fn(comm, *args)` returns for each communicator, each in a thread of its own; they are closed then.
+
+    Raises RunError as `spawn`.
+    """
+    results: list[Any] = [None] * len(comms)
     errors: dict[int, BaseException] = {}
     first: list[int] = []
 
@@ -56,12 +62,16 @@ def _threads(fn: Callable[..., Any], n: int, args: Sequence[Any], timeout: float
             first.append(comm.rank)
             errors[comm.rank] = error
 
-    comms = Communicator.threads(n, timeout=timeout, checked=checked)
     workers = [threading.Thread(target=work, args=(c,), name=f"rank {c.rank}") for c in comms]
     for worker in workers:
         worker.start()
-    for worker in workers:
-        worker.join()
+    try:
+        for worker in workers:
+            worker.join()
+    except BaseException:  # Ctrl-C, say: the ranks would go on without end
+        for comm in comms:
+            comm.abort("the caller was interrupted")
+        raise
     if errors:
         failed = {rank: f"{type(error).__name__}: {error}" for rank, error in errors.items()}
         raise RunError(_told(failed, first)) from errors[first[0]]
@@ -133,6 +143,12 @@ def _gathered(pipes: dict[Connection, int], workers: Sequence[Any], timeout: flo
     return [results[rank] for rank in range(len(workers))]
 
 
+def _end_with(parent: Any) -> None:
+    """End this process when its parent has: no one would ever read its result."""
+    wait([parent.sentinel])
+    os._exit(1)
+
+
 def _told(failed: dict[int, str], first: Sequence[int]) -> str:
     """One line for each rank that failed, the first to fail first."""
     order = [*first, *(rank for rank in sorted(failed) if rank not in first)]
@@ -147,6 +163,7 @@ def _child(
     pipe: Connection, name: str, rank: int, n: int, fn: Callable[..., Any], args: Sequence[Any], timeout: float,
     checked: bool,
 ) -> None:  # fmt: skip
+    threading.Thread(target=_end_with, args=(multiprocessing.parent_process(),), daemon=True).start()
     try:
         with Communicator.join(name, rank, n, timeout=max(timeout, 60.0), checked=checked) as comm:
             comm._set_timeout(timeout)

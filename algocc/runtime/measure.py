@@ -6,13 +6,23 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
-
-from numpy.typing import NDArray
+from typing import Any, Protocol
 
 from algocc.collective import Collective
 from algocc.errors import UsageError
-from algocc.runtime.threads import Threads
+from algocc.kernels.operators import Element
+from algocc.program import Program
+
+
+class Runs(Protocol):
+    """A Program made ready, on threads or on GPUs."""
+
+    program: Program
+    count: int
+    element: Element
+
+    def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        """Run once."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +70,9 @@ def bandwidths(collective: Collective, size: int, microseconds: float) -> tuple[
 
 
 def measure(
-    threads: Threads,
-    inputs: Sequence[NDArray[Any]],
-    outputs: Sequence[NDArray[Any]],
+    ready: Runs,
+    inputs: Sequence[Any],
+    outputs: Sequence[Any],
     *,
     iters: int = 20,
     warmup: int = 1,
@@ -74,14 +84,14 @@ def measure(
     if iters < 1 or warmup < 0:
         raise UsageError(f"iters={iters}, warmup={warmup}: wanted 1 call or more, after 0 or more")
     for _ in range(warmup):
-        threads(inputs, outputs)
+        ready(inputs, outputs)
     times = []
     for _ in range(iters):
         begin = time.perf_counter_ns()
-        threads(inputs, outputs)
+        ready(inputs, outputs)
         times.append((time.perf_counter_ns() - begin) / 1e3)
-    collective = threads.program.collective
-    size = collective.vector * threads.count * threads.element.size
+    collective = ready.program.collective
+    size = collective.vector * ready.count * ready.element.size
     middle = median(times)
     algbw, busbw = bandwidths(collective, size, middle)
     return Timing(middle, min(times), max(times), size, algbw, busbw)

@@ -28,13 +28,13 @@ _UFUNCS = {
     "bor": np.bitwise_or,
     "bxor": np.bitwise_xor,
 }
-_BITS = {"bfloat16": 8, "float16": 11, "float32": 24, "float64": 53, "complex64": 24, "complex128": 53}
+_BITS = {"float8_e4m3fn": 4, "float8_e5m2": 3, "bfloat16": 8, "float16": 11, "float32": 24, "float64": 53, "complex64": 24, "complex128": 53}
 
 
 def expected(collective: Collective, inputs: Sequence[Array], op: str = "sum") -> list[Array]:
     """The outputs that the collective demands for these inputs, of one dtype.
 
-    Contributions are reduced in the order of their ranks, in float32 where the elements are 16-bit floats; a set of
+    Contributions are reduced in the order of their ranks, in float32 where the elements are floats of 8 or 16 bits; a set of
     one contribution is that contribution. An idempotent collective's set is reduced as it is.
 
     Raises UsageError for inputs of sizes that do not agree.

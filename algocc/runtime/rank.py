@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -26,8 +27,14 @@ from algocc.table import Schedule
 Ints = NDArray[np.int64]
 
 APART_BYTES = 64 << 20
-"""Scratch of all ranks of a program together, where tiles can be so small. A tile costs turns of all ranks, which on busy
-processors the scheduler may take milliseconds for, so there are few; more would be more memory than a call is worth."""
+"""Scratch of all ranks of a program together, where tiles can be so small. A message costs some µs, and on busy processors
+a tile costs turns of all ranks, which the scheduler may take milliseconds for, so there are few."""
+
+CACHED_BYTES = 1 << 20
+"""The same where every rank has a processor and none sends messages: what is written stays in the caches until it is read."""
+
+MOST_TWICE = 256 << 10
+"""Bytes of scratch that a program of one round has twice, so that it needs no counters."""
 
 SMALLEST_TILE = 16 << 10
 TILE_BYTES = 256 << 10
@@ -89,14 +96,17 @@ def disagreement(found: Sequence[tuple[int, Any]], call: int) -> str:
     return f"call {call}: the ranks do not agree on {what}. First to differ: rank {ranks[min(first, len(ranks) - 1)]}"
 
 
-def tile_bytes(program: Program, *, apart: bool) -> int:
+def staging_bytes(members: int, *, messages: bool) -> int:
+    """Scratch of all ranks of a program together, if tiles can be so small; the same on every rank, whatever it is bound to."""
+    return APART_BYTES if messages or members > (os.cpu_count() or 1) else CACHED_BYTES
+
+
+def tile_bytes(program: Program, *, apart: bool, staging: int) -> int:
     """Bytes of a chunk that one iteration handles."""
-    if not apart:
-        return TILE_BYTES
-    return max(SMALLEST_TILE, APART_BYTES // max(1, program.scratch * program.n))
+    return max(SMALLEST_TILE, staging // max(1, program.scratch * program.n)) if apart else TILE_BYTES
 
 
-def prelude(p: Program, lane: int, nodes: Sequence[int]) -> int:
+def prelude(p: Program, lane: int) -> int:
     """Moves at the start of a lane that read its own input only, write its own scratch only, and wait for nothing of
     their own iteration."""
     rank = int(p.lane_rank[lane])
@@ -110,6 +120,29 @@ def prelude(p: Program, lane: int, nodes: Sequence[int]) -> int:
             break
         found += 1
     return found
+
+
+def of_one_round(p: Program) -> bool:
+    """Whether lanes wait for nothing but what others signal in their preludes, and for the call before."""
+    if p.lanes != p.n:
+        return False
+    ends = p.lane_start[:-1] + [prelude(p, lane) for lane in range(p.lanes)]
+    signaller = np.repeat(np.arange(p.moves), np.diff(p.signal_start))
+    early = signaller < ends[p.move_lane[signaller]]
+    given = np.bincount(p.signal_counter[early], minlength=len(p.counter_total))
+    return bool(((p.wait_lag > 0) | (p.wait_value <= given[p.wait_counter])).all())
+
+
+def without_counters(p: Program) -> Program:
+    """before: a Program of one round that waits and signals; after: one that does neither.
+
+    Valid where the gate of `kernels.gate` lies between the preludes and the rest, and calls use two scratches in turns.
+    """
+    none, starts = np.zeros(0, np.int64), np.zeros(p.moves + 1, np.int64)
+    return replace(
+        p, wait_start=starts, wait_counter=none, wait_value=none, wait_lag=none, signal_start=starts, signal_counter=none,
+        counter_writer=none, counter_waiter=none, counter_total=none,
+    )  # fmt: skip
 
 
 def touching(p: Program, rank: int) -> list[int]:
@@ -152,6 +185,7 @@ class State:
         self.words = aligned(8 * at.STATE_WORDS).view(np.int64)
         self.ranks = np.array(node.ranks, np.int64)
         self.timeout = timeout
+        self.first = 0  # iteration that programs made ready from now on begin with
 
     @property
     def call(self) -> int:
@@ -172,13 +206,18 @@ class Ready:
     ) -> None:  # fmt: skip
         node = state.node
         crowded = node.members > processors()
+        staging = staging_bytes(node.members, messages=bool(outside))
         self.full = program
         if outside:
             program = without_messages(program, outside)
+        tile = tile or tile_bytes(program, apart=apart, staging=staging)
+        self.plan: Plan = plan(program, count=count, element=e, tile_bytes=tile)
+        twice = self.plan.scratch * e.size <= MOST_TWICE and self.plan.iterations == 1
+        one_round = twice and apart and not outside and of_one_round(program)
+        if one_round:
+            program = without_counters(program)
+            self.plan = plan(program, count=count, element=e, tile_bytes=tile)
         self.program, self.rank, self.apart = program, rank, apart
-        self.plan: Plan = plan(
-            program, count=count, element=e, tile_bytes=tile or tile_bytes(program, apart=apart)
-        )
         ready, n = self.plan, program.n
         local = -(-(8 * (at.ADDRESSES + ready.most_operands)) // at.LINE) * at.LINE + cpu.WINDOW
         self._local = aligned(local)
@@ -186,13 +225,15 @@ class Ready:
         self.bases = aligned(8 * 3 * n).view(np.int64).reshape(n, 3)
         self.text = signature.text
         scratch = -(-ready.scratch * e.size // at.LINE) * at.LINE
+        in_record = one_round and ready.scratch * e.size <= at.ROOM
         counters = len(program.counter_total) * at.LINE if node.member == 0 else 0
         text = -(-len(self.text) // at.LINE) * at.LINE
-        self._memory = node.allocate(counters + text + scratch, f"scratch of {program.name}")
+        self._memory = node.allocate(counters + text + scratch * (1 + one_round), f"scratch of {program.name}")
         self._memory[: counters + text] = 0
         self._memory[counters : counters + len(self.text)] = np.frombuffer(self.text, np.uint8)
         start = address(self._memory)
         self.counters = self._memory[:counters].view(np.uint64).reshape(-1, at.LINE // 8)
+        self.counters[:, 0] = [(state.first * total) % 2**64 for total in program.counter_total.tolist()][: len(self.counters)]
         self.bases[rank, 2] = start + counters + text
         self.scratch = self._memory[counters + text :]
         self._base = int(node.maps[node.member])
@@ -224,8 +265,12 @@ class Ready:
         block[at.STATE], block[at.MAPS] = address(state.words), address(node.maps)
         block[at.GLOBALS], block[at.RECORD] = address(state.ranks), address(self.record)
         block[at.CHECKED], block[at.TILES] = int(checked), 0 if outside else ready.iterations
-        block[at.PRELUDE] = prelude(program, rank, node.ranks) if apart and ready.iterations and not outside else 0
+        block[at.PRELUDE] = prelude(program, rank) if apart and ready.iterations and not outside else 0
         block[at.LEAVERS], block[at.LEAVER_COUNT] = address(self._leavers), len(leavers)
+        block[at.FIRST] = (state.first + 2**63) % 2**64 - 2**63
+        if one_round:
+            block[at.SECOND] = at.IN_RECORD if in_record else scratch
+            block[at.COUNTERS] = start  # there are none; the prelude need not wait until the gate tells
         self.start = address(block)
         self.pointed: object = None
         # For messages between nodes:

@@ -98,12 +98,12 @@ def sweep(
             x, out = _arrays(comm, c, name, count, kind.numpy, shared, mode)
             call = _call(comm, name, x, out, schedule, op, root)
             if x is not None and len(filled):
-                x[:] = filled
+                _put(x, filled)
             call()
             chosen = chosen or _chosen(comm)
-            wrong = int(np.count_nonzero(out[: len(wanted)] != wanted)) if out is not None else 0
+            wrong = int(np.count_nonzero(_got(out)[: len(wanted)] != wanted)) if out is not None else 0
             if x is not None:
-                x[:] = 0
+                _put(x, np.zeros(len(x), kind.numpy))
             found += _timed(comm, call, wrong, iters, warmup)
         rows.append(Row(c.vector * count * kind.size, count, chosen, *found))
     return rows
@@ -122,17 +122,31 @@ def _spread(c: Collective, buffer: Buffer, rank: int, values: Array, few: int, c
 
 def _arrays(
     comm: Communicator, c: Collective, name: str, count: int, kind: Any, shared: bool, in_place: bool
-) -> tuple[Array | None, Array | None]:
+) -> tuple[Any, Any]:
     ins, outs = (sizes[comm.rank] for sizes in buffer_elements(c, count))
-    make = comm.empty if shared else np.empty
+    make = comm.empty if shared or comm.kind == "cuda" else np.empty
     if not in_place:
         x = make(ins, kind) if ins or name not in ROOTED else None
         return x, make(outs, kind) if outs else None
-    memory: Array = make(max(ins, outs), kind)
-    part = memory[comm.rank * count : (comm.rank + 1) * count]
-    if name == "all_gather":
-        return part, memory
-    return memory, part if name == "reduce_scatter" else memory
+    memory: Any = make(max(ins, outs), kind)
+    if name not in ("all_gather", "reduce_scatter"):
+        return memory, memory
+    begin = comm.rank * count
+    part = memory[begin : begin + count] if isinstance(memory, np.ndarray) else memory.part(begin, count)
+    return (part, memory) if name == "all_gather" else (memory, part)
+
+
+def _put(x: Any, values: Array) -> None:
+    """Fill an array, of the host or of a device."""
+    if isinstance(x, np.ndarray):
+        x[:] = values
+    else:
+        x.set(values)
+
+
+def _got(x: Any) -> Array:
+    """The array on the host."""
+    return x if isinstance(x, np.ndarray) else x.get()
 
 
 def _call(
@@ -156,7 +170,8 @@ def _timed(comm: Communicator, call: Callable[[], object], wrong: int, iters: in
         call()
     once = (time.perf_counter() - begin) / max(warmup, 1)
     facts = np.array([wrong, int(once * 1e9)], np.int64)
-    total, slowest = comm.all_reduce(facts)[0], comm.all_reduce(facts, "max")[1]
+    host = comm.control
+    total, slowest = host.all_reduce(facts)[0], host.all_reduce(facts, "max")[1]
     iters = int(min(iters, max(3, MOST_SECONDS * 1e9 / max(slowest, 1))))
     times = np.empty(iters)
     comm.barrier()
@@ -165,13 +180,13 @@ def _timed(comm: Communicator, call: Callable[[], object], wrong: int, iters: in
         call()
         times[i] = time.perf_counter() - begin
     comm.barrier()
-    slow = comm.all_reduce(np.array([times.mean(), times.min()]) * 1e6, "max")
+    slow = host.all_reduce(np.array([times.mean(), times.min()]) * 1e6, "max")
     return [float(slow[0]), float(slow[1]), int(total)]
 
 
 def _chosen(comm: Communicator) -> str:
     """The schedule of the last call."""
-    return next(reversed(comm._prepared.values())).schedule.name
+    return comm.last_schedule
 
 
 def candidates(name: str, n: int) -> list[str]:

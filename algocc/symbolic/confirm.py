@@ -10,7 +10,7 @@ from typing import Any
 
 from algocc.collective import BUFFER_NAMES, Buffer
 from algocc.decorator import Algorithm
-from algocc.errors import UsageError
+from algocc.errors import UsageError, counted
 from algocc.invariant import ANYTHING, FINISHED, Holds, shown
 from algocc.symbolic.record import Phase, observed
 from algocc.symbolic.state import chunk_of
@@ -158,7 +158,8 @@ def _compare(s: Schedule, task: Task, phase: Phase, t: int, memory: Memory) -> s
                 held = memory.get((rank, int(kind), chunk), Counter())
                 if held != wanted:
                     return (
-                        f"after {t} steps of {phase.name} ({phase.where}) {buffer}[{chunk}] of rank {rank} holds "
+                        f"after {counted(t, 'step')} of {phase.name} ({phase.where}) {buffer}[{chunk}] of "
+                        f"rank {rank} holds "
                         f"{_words(held)}, the invariant says {shown(claim, s.n, chunk)}"
                     )
     return None

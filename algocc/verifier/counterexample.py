@@ -16,12 +16,13 @@ from typing import Any
 import numpy as np
 
 from algocc.collective import Buffer
-from algocc.errors import UsageError
+from algocc.errors import UsageError, counted
 from algocc.render import diagram, transfer
 from algocc.table import Failure, Layout, Schedule, layout
 from algocc.verifier.dataflow import MISFIT, RACE, UNWRITTEN_SOURCE, judge, trace
-from algocc.verifier.explain import _input, _spell, explain, explain_trouble
-from algocc.verifier.report import IDEMPOTENT, Report, verify
+from algocc.verifier.events import Events
+from algocc.verifier.explain import Item, explain, explain_trouble, input_of, spell
+from algocc.verifier.report import Report, is_idempotent, verify
 
 SECONDS = 5.0
 """How long a smaller n is looked for."""
@@ -32,7 +33,6 @@ MOST_OUTPUTS = 60
 MOST_SHOWN = 40
 """Transfers that are printed."""
 
-Item = tuple[int, int]
 Build = Callable[[int], Schedule]
 
 
@@ -83,7 +83,7 @@ class Counterexample:
             lines += ["", *(f"  {line}" for line in self.table.split("\n")), ""]
             shown = self.chain[-MOST_SHOWN:]
             if len(shown) < len(self.chain):
-                lines.append(f"  … {len(self.chain) - len(shown)} transfers before")
+                lines.append(f"  … {counted(len(self.chain) - len(shown), 'transfer')} before")
             rows = [
                 (
                     f"step {link.step}", link.what, link.holds and f"holds {link.holds}",
@@ -123,12 +123,12 @@ def smallest_counterexample(
     >>> from algocc.schedules.recursive import recursive_doubling
     >>> smallest_counterexample(recursive_doubling, 6)
     """
-    end = time.monotonic() + seconds
     modes: dict[str, Any] = {"in_place": in_place, "op": op, "lanes": lanes}
     report = report or verify(build(n), **modes, program=program)
     if report.correct:
         return None
     in_program = report.program is not None
+    end = time.monotonic() + seconds  # from here: the first verdict may have had to compile
     tried: list[int] = []
     complete = True
     for smaller in range(2, n):
@@ -175,73 +175,6 @@ def _of_form(s: Schedule, failure: Failure) -> tuple[tuple[Link, ...], str]:
     return tuple(links), diagram(s.rows(kept), busy=True) if links else ""
 
 
-class _Events:
-    """Every write of a chunk, in order: its row and part of it, the events that it depends on, and the one that wrote
-    its place before; -1 for none."""
-
-    def __init__(self, s: Schedule, places: Layout) -> None:
-        c = s.collective
-        self.s = s
-        self.row: list[int] = []
-        self.part: list[int] = []
-        self.needs: list[tuple[int, ...]] = []
-        self.over: list[int] = []
-        self.inputs = int(c.inputs.sum()) * c.chunks
-        of_input: dict[int, int] = {}
-        for rank in range(c.n):
-            first, at = int(places.start[rank, 0]), int(c.input_start[rank]) * c.chunks
-            of_input |= {int(places.alias[first + i]): at + i for i in range(int(c.inputs[rank]) * c.chunks)}
-        self.last = {place: i for place, i in of_input.items()}  # inputs count as the first events
-        self.writers: dict[tuple[int, int], list[int]] = {}
-        self.holds: dict[int, Counter[int]] = {}
-        source = places.start[s.rank, s.buffer] + s.chunk
-        target = places.start[s.peer, s.peer_buffer] + s.peer_chunk
-        for first, last in zip(s.step_start[:-1].tolist(), s.step_start[1:].tolist(), strict=True):
-            read = [
-                [self.last.get(int(places.alias[source[row] + i]), -1) for i in range(s.count[row])]
-                for row in range(first, last)
-            ]
-            for row, values in zip(range(first, last), read, strict=True):
-                for i, value in enumerate(values):
-                    place = int(places.alias[target[row] + i])
-                    self.over.append(self.last.get(place, -1))
-                    old = (self.over[-1],) if s.action[row] else ()
-                    event = self.inputs + len(self.row)
-                    self.row.append(row)
-                    self.part.append(i)
-                    self.needs.append((value, *old))
-                    self.last[place] = event
-                    self.writers.setdefault((int(s.step[row]), place), []).append(event)
-
-    def of(self, row: int, part: int) -> int:
-        """The event of a part of a row."""
-        counts = np.cumsum(self.s.count)
-        return self.inputs + int(counts[row]) - int(self.s.count[row]) + part
-
-    def slice(self, events: list[int]) -> list[int]:
-        """These events and all that they depend on, in order, without the inputs."""
-        seen = set(events)
-        todo = list(events)
-        while todo:
-            event = todo.pop()
-            if event >= self.inputs:
-                for before in self.needs[event - self.inputs]:
-                    if before >= 0 and before not in seen:
-                        seen.add(before)
-                        todo.append(before)
-        return sorted(event for event in seen if event >= self.inputs)
-
-    def contributions(self, events: list[int]) -> None:
-        """Fill in what these events, a slice, hold."""
-        for event in events:
-            if event not in self.holds:
-                held: Counter[int] = Counter()
-                for before in self.needs[event - self.inputs]:
-                    if before >= 0:
-                        held += self.holds[before] if before >= self.inputs else Counter([before])
-                self.holds[event] = held
-
-
 def _first_bad(s: Schedule, in_place: bool, op: str | None) -> tuple[Failure, tuple[Link, ...], str]:
     """What goes wrong first in a schedule of good form, the transfers behind it, and their table."""
     places = layout(s, in_place=in_place)
@@ -251,7 +184,7 @@ def _first_bad(s: Schedule, in_place: bool, op: str | None) -> tuple[Failure, tu
         failure = explain_trouble(s, t)[0]
         if int(s.count.sum()) > MOST_EVENTS:
             return failure, (), ""
-        events = _Events(s, places)
+        events = Events(s, places)
         kind, row, part = t.trouble[0].tolist()
         culprit = events.of(row, part)
         ends = [culprit]
@@ -264,11 +197,11 @@ def _first_bad(s: Schedule, in_place: bool, op: str | None) -> tuple[Failure, tu
             first = f"; the first to write it is step {s.step[later]}"
             failure = replace(failure, found=failure.found + first + (f" ({s.source(later)})" if s.source(later) else ""))
         return failure, *_drawn(events, chain, set(ends), Counter(), kind != MISFIT)
-    idempotent = s.collective.idempotent or op in IDEMPOTENT
+    idempotent = s.collective.idempotent or is_idempotent(op)
     wrong = verdict.wrong[:MOST_OUTPUTS]
     if int(s.count.sum()) > MOST_EVENTS:
         return explain(s, places, t, wrong, most=1)[0], (), ""
-    events = _Events(s, places)
+    events = Events(s, places)
     found = [(*_went_wrong(events, places, int(o), idempotent), int(o)) for o in wrong]
 
     def when(item: tuple[int, int, int]) -> tuple[int, int, int]:
@@ -285,7 +218,7 @@ def _first_bad(s: Schedule, in_place: bool, op: str | None) -> tuple[Failure, tu
     return failure, *_drawn(events, chain, {culprit}, _wanted(s, o), False)
 
 
-def _written_later(events: _Events, places: Layout, kind: int, row: int, part: int) -> int | None:
+def _written_later(events: Events, places: Layout, kind: int, row: int, part: int) -> int | None:
     """The first row after this one's step that writes what this one reads, or reduces into."""
     if kind == RACE:
         return None
@@ -312,7 +245,7 @@ REDUCED, OVERWRITTEN, INCOMPLETE, NEVER = range(4)
 """How an output goes wrong: what is done wrong comes before what is not done."""
 
 
-def _went_wrong(events: _Events, places: Layout, o: int, idempotent: bool) -> tuple[int, int]:
+def _went_wrong(events: Events, places: Layout, o: int, idempotent: bool) -> tuple[int, int]:
     """How a wrong output went wrong, and the event, -1 if nothing was ever written there.
 
     That is the first reduction of two values that were still right into one that can't become right, if there is
@@ -328,7 +261,7 @@ def _went_wrong(events: _Events, places: Layout, o: int, idempotent: bool) -> tu
     want = Counter({int(c.input_start[r]) * c.chunks + i: k for (r, i), k in _wanted(s, o).items()})
 
     def fits(event: int) -> bool:
-        held = events.holds[event] if event >= events.inputs else Counter([event])
+        held = events.held(event)
         return all(want[i] >= (1 if idempotent else k) for i, k in held.items())
 
     chain = events.slice([end])
@@ -340,14 +273,14 @@ def _went_wrong(events: _Events, places: Layout, o: int, idempotent: bool) -> tu
     over = events.over[end - events.inputs]
     if over >= 0:
         events.contributions(events.slice([over]))
-        held = events.holds[over] if over >= events.inputs else Counter([over])
+        held = events.held(over)
         if set(held) == set(want) and (idempotent or held == want):
             return OVERWRITTEN, end
     return INCOMPLETE, end
 
 
 def _drawn(
-    events: _Events, chain: list[int], culprits: set[int], want: Counter[Item], unwritten: bool
+    events: Events, chain: list[int], culprits: set[int], want: Counter[Item], unwritten: bool
 ) -> tuple[tuple[Link, ...], str]:
     """Events as links and as a table."""
     if not chain:
@@ -363,8 +296,8 @@ def _drawn(
     )
     links = []
     for i, event in enumerate(chain):
-        held = Counter({_input(c, item): k for item, k in events.holds[event].items()})
-        spelt = _spell(c, held, want or held)
+        held = Counter({input_of(c, item): k for item, k in events.holds[event].items()})
+        spelt = spell(held, want or held)
         if event in culprits and unwritten:
             spelt = ""
         links.append(

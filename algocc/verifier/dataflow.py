@@ -17,6 +17,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from algocc.collective import Buffer
 from algocc.table import Layout, Schedule, lengths
 
 Array = NDArray[Any]
@@ -38,6 +39,7 @@ class Trace(NamedTuple):
     sent, received, reduced: volume of each rank in chunks times the size of their block.
     rounds: steps in which some message is sent.
     messages: transfers between ranks.
+    largest: most that one rank sends to one other in a step, measured as `sent` is.
     ports: most ranks that one rank sends to, or receives from, in one step.
     trouble: rows (kind, row, chunk of the row), in order, at most as many as asked for.
     """
@@ -52,6 +54,7 @@ class Trace(NamedTuple):
     reduced: Array
     rounds: int
     messages: int
+    largest: int
     ports: int
     trouble: Array
 
@@ -80,19 +83,17 @@ def trace(s: Schedule, places: Layout, *, most: int = 20) -> Trace:
     length, _, weight = lengths(c, places)
     value = np.full(places.total, -1, np.int32)
     inputs = int(c.inputs.sum()) * c.chunks
-    for rank in range(s.n):
-        first = places.start[rank, 0]
-        number = int(c.input_start[rank]) * c.chunks
-        size = int(c.inputs[rank]) * c.chunks
-        value[places.alias[first : first + size]] = np.arange(number, number + size)
-    writer, left, right, row, volume, rounds, messages, ports, trouble = _trace(
+    value[places.alias[places.chunks_of(Buffer.INPUT)]] = np.arange(inputs)
+    writer, left, right, row, volume, rounds, messages, largest, ports, trouble = _trace(
         s.step_start, s.action, s.rank, s.peer, s.buffer, s.chunk, s.peer_buffer, s.peer_chunk, s.count,
         places.start, places.alias, value, inputs, reductions, length, weight, s.n, most,
     )  # fmt: skip
-    sent, received, reduced = volume * (int(c.sizes[0]) if len(c.sizes) and not len(weight) else 1)
+    size = int(c.sizes[0]) if len(c.sizes) and not len(weight) else 1
+    sent, received, reduced = volume * size
     return Trace(
-        value, writer, left, right, row, sent, received, reduced, int(rounds), int(messages), int(ports), trouble
-    )
+        value, writer, left, right, row, sent, received, reduced,
+        int(rounds), int(messages), int(largest) * size, int(ports), trouble,
+    )  # fmt: skip
 
 
 @njit(cache=True, nogil=True)
@@ -111,6 +112,7 @@ def _trace(
     made = 0
     rounds = 0
     messages = 0
+    largest = 0
     ports = 0
     measured = len(weight) > 0
     length_of = np.empty(inputs + reductions if measured else 0, np.int32)
@@ -119,6 +121,7 @@ def _trace(
     out_peers = np.zeros(n, np.int32)
     in_peers = np.zeros(n, np.int32)
     read = np.empty(16, np.int32)
+    size = np.empty(16, np.int64)  # of each row of the step
     for step in range(len(step_start) - 1):
         first, last = step_start[step], step_start[step + 1]
         need = 0
@@ -126,6 +129,8 @@ def _trace(
             need += count[row]
         if need > len(read):
             read = np.empty(2 * need, np.int32)
+        if last - first > len(size):
+            size = np.empty(2 * (last - first), np.int64)
         at = 0
         several = False
         sending = 0
@@ -146,7 +151,6 @@ def _trace(
         if sending:
             rounds += 1
             messages += sending
-            ports = max(ports, _ports(first, last, rank, peer, n) if several else 1)
             for row in range(first, last):
                 out_peers[rank[row]] = 0
                 in_peers[peer[row]] = 0
@@ -187,46 +191,63 @@ def _trace(
                 if measured:
                     length_of[inputs + made] = length_of[v]
                 made += 1
+            size[row - first] = moved
             if rank[row] != peer[row]:
                 volume[0, rank[row]] += moved
                 volume[1, peer[row]] += moved
+                largest = max(largest, moved)
             if not copies:
                 volume[2, peer[row]] += moved
-    return writer, left[:made], right[:made], row_of[:made], volume, rounds, messages, ports, trouble[:troubles]
+        if several:
+            peers, message = _messages(first, last, rank, peer, size, n)
+            ports, largest = max(ports, peers), max(largest, message)
+        elif sending:
+            ports = max(ports, 1)
+    return (
+        writer, left[:made], right[:made], row_of[:made], volume, rounds, messages, largest, ports, trouble[:troubles]
+    )  # fmt: skip
 
 
 @njit(cache=True, nogil=True)
-def _ports(first, last, rank, peer, n):
-    """Most distinct peers of one rank in one direction, among the messages of one step."""
-    most = 0
+def _messages(first, last, rank, peer, size, n):
+    """Of one step: most distinct peers of one rank in one direction, and the most that goes from one rank to another."""
+    ports = 0
+    largest = 0
     key = np.empty(last - first, np.int64)
     for direction in range(2):
-        rows = 0
         for row in range(first, last):
-            if rank[row] != peer[row]:
-                a, b = (rank[row], peer[row]) if direction == 0 else (peer[row], rank[row])
-                key[rows] = np.int64(a) * n + b
-                rows += 1
-        ordered = np.sort(key[:rows])
-        run = 0
-        for i in range(rows):
-            if i == 0 or ordered[i] // n != ordered[i - 1] // n:
-                run = 1
-            elif ordered[i] != ordered[i - 1]:
-                run += 1
-            most = max(most, run)
-    return most
+            a, b = (rank[row], peer[row]) if direction == 0 else (peer[row], rank[row])
+            key[row - first] = np.int64(a) * n + b
+        order = np.argsort(key)
+        before = np.int64(-1)
+        peers = 0
+        message = 0
+        for i in order:
+            if key[i] // n == key[i] % n:
+                continue
+            if before < 0 or key[i] // n != before // n:
+                peers = 0
+            if key[i] != before:
+                peers += 1
+                message = 0
+            message += size[i]
+            before = key[i]
+            ports = max(ports, peers)
+            largest = max(largest, message)
+    return ports, largest
+
+
+def held_values(places: Layout, t: Trace) -> Array:
+    """The value number in each output chunk, counted through all ranks."""
+    values: Array = t.value[places.alias[places.chunks_of(Buffer.OUTPUT)]]
+    return values
 
 
 def judge(s: Schedule, places: Layout, t: Trace) -> Outcome:
     """Compare what every output chunk holds with the exact multiset that the collective wants there."""
     c = s.collective
     inputs = int(c.inputs.sum()) * c.chunks
-    held = np.empty(int(c.outputs.sum()) * c.chunks, np.int32)
-    for rank in range(s.n):
-        first, at = places.start[rank, 1], int(c.output_start[rank]) * c.chunks
-        size = int(c.outputs[rank]) * c.chunks
-        held[at : at + size] = t.value[places.alias[first : first + size]]
+    held = held_values(places, t)
     return judge_values(
         held, t.left, t.right, inputs, c.want, c.set_start, c.set_items, c.chunks, c.output_sizes == 0,
         idempotent=c.idempotent,

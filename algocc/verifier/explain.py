@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 import numpy as np
 
@@ -12,6 +13,12 @@ from algocc.verifier.dataflow import MISFIT, RACE, UNWRITTEN_SOURCE, Array, Trac
 
 MOST_VALUES = 20_000
 """Reductions behind one output beyond which its contributions are not spelt out."""
+MOST_TIMES = 8
+"""Times that a contribution is written out; if it is there more often, they are counted."""
+MOST_BITS = 128
+"""Bits of such a count beyond which only its size is written."""
+
+Item = tuple[int, int]
 
 
 def explain_trouble(s: Schedule, t: Trace) -> list[Failure]:
@@ -42,6 +49,10 @@ def explain(s: Schedule, places: Layout, t: Trace, wrong: Array, *, most: int = 
     """A failure for each of the first wrong outputs, counted through all ranks."""
     c = s.collective
     inputs = int(c.inputs.sum()) * c.chunks
+
+    def operands(v: int) -> tuple[int, int]:
+        return int(t.left[v - inputs]), int(t.right[v - inputs])
+
     failures = []
     for o in wrong[:most].tolist():
         rank = int(np.searchsorted(c.output_start * c.chunks, o, side="right")) - 1
@@ -54,51 +65,59 @@ def explain(s: Schedule, places: Layout, t: Trace, wrong: Array, *, most: int = 
         value, writer = int(t.value[location]), int(t.writer[location])
         step, source = (int(s.step[writer]), s.source(writer)) if writer >= 0 else (None, None)
         if value < 0:
-            failures.append(Failure("data", step, rank, name, "was never written", _spell(c, want, want), source))
+            failures.append(Failure("data", step, rank, name, "was never written", spell(want, want), source))
             continue
-        values, held = _contributions(t, value, inputs)
+        values, held = contributions(value, inputs, operands)
         if held is None:
             found = f"holds the wrong contributions, through more than {MOST_VALUES} reductions"
-            failures.append(Failure("data", step, rank, name, found, _spell(c, want, want), source))
+            failures.append(Failure("data", step, rank, name, found, spell(want, want), source))
             continue
-        have = Counter({_input(c, i): k for i, k in held.items()})
-        found = f"holds {_spell(c, have, want)}"
-        extra = next((i for i, k in held.items() if k > max(1, want[_input(c, i)])), None)
+        have = Counter({input_of(c, i): k for i, k in held.items()})
+        found = f"holds {spell(have, want)}"
+        extra = next((i for i, k in held.items() if k > max(1, want[input_of(c, i)])), None)
         if extra is not None:
             at = _first_double(t, values, extra, inputs)
             step, source = int(s.step[at]), s.source(at)
-            found += f": {_who(c, _input(c, extra), want)} is added twice, at rank {s.peer[at]} {place(s, at, 'peer')}"
-        wanted = _spell(c, want, want + have)
+            found += f": {_who(c, input_of(c, extra), want)} is added twice, at rank {s.peer[at]} {place(s, at, 'peer')}"
+        wanted = spell(want, want + have)
         if set(have) == set(want) and have != want:
             wanted += "; valid for idempotent operators (max, min, and, or) only"
         failures.append(Failure("data", step, rank, name, found, wanted, source))
     return failures
 
 
-def _input(c: Collective, i: int) -> tuple[int, int]:
+def input_of(c: Collective, i: int) -> tuple[int, int]:
     """Rank and chunk of input chunk i, counted through all ranks."""
     rank = int(np.searchsorted(c.input_start * c.chunks, i, side="right")) - 1
     return rank, i - int(c.input_start[rank]) * c.chunks
 
 
-def _contributions(t: Trace, value: int, inputs: int) -> tuple[list[int], Counter[int] | None]:
-    """The reductions behind a value, oldest first, and how often each input chunk is in it."""
+def contributions(
+    value: int, inputs: int, operands: Callable[[int], tuple[int, int]], *, most: int = MOST_VALUES
+) -> tuple[list[int], Counter[int] | None]:
+    """The reductions behind a value, oldest first, and how often each input chunk is in it.
+
+    operands: the two values of a reduction, both older. most: values beyond which there is no count: ([], None).
+
+    >>> contributions(4, 2, {2: (0, 1), 3: (2, 2), 4: (3, 0)}.__getitem__)
+    ([2, 3, 4], Counter({0: 3, 1: 2}))
+    """
     seen, todo = {value}, [value]
     while todo:
         v = todo.pop()
         if v >= inputs:
-            for operand in (int(t.left[v - inputs]), int(t.right[v - inputs])):
+            for operand in operands(v):
                 if operand not in seen:
                     seen.add(operand)
                     todo.append(operand)
-        if len(seen) > MOST_VALUES:
+        if len(seen) > most:
             return [], None
     order = sorted(seen)
     uses = Counter({value: 1})
     for v in reversed(order):
         if v >= inputs:
-            uses[int(t.left[v - inputs])] += uses[v]
-            uses[int(t.right[v - inputs])] += uses[v]
+            for operand in operands(v):
+                uses[operand] += uses[v]
     return [v for v in order if v >= inputs], Counter({v: uses[v] for v in order if v < inputs})
 
 
@@ -114,14 +133,35 @@ def _first_double(t: Trace, values: list[int], extra: int, inputs: int) -> int:
     return int(t.row[values[-1] - inputs])
 
 
-def _spell(c: Collective, have: Counter[tuple[int, int]], want: Counter[tuple[int, int]]) -> str:
-    """A multiset of contributions beside another: ranks where one chunk goes without saying, else as in r2.in[3]."""
+def spell(have: Counter[Item], want: Counter[Item]) -> str:
+    """A multiset of contributions, (rank, input chunk), beside another: ranks where one chunk goes without saying,
+    else as in r2.in[3].
+
+    >>> held = Counter({(0, 0): 2, (1, 0): 1})
+    >>> spell(held, held), spell(held, held + Counter([(1, 1)])), spell(Counter({(0, 0): 1 << 60}), held)
+    ('{0,0,1}', '{r0.in[0],r0.in[0],r1.in[0]}', '{0×1152921504606846976}')
+    """
+    few = sorted(Counter({item: k for item, k in have.items() if k <= MOST_TIMES}).elements())
+    often = sorted((item, k) for item, k in have.items() if k > MOST_TIMES)
     if len({chunk for _, chunk in want}) == 1 and {chunk for _, chunk in have} <= {chunk for _, chunk in want}:
-        ranks = sorted(Counter({rank: k for (rank, _), k in have.items()}).elements())
-        return "{" + ",".join(_runs(ranks)) + "}"
-    names = [f"r{rank}.in[{chunk}]" for rank, chunk in sorted(have.elements())]
-    shown = names if len(names) <= 12 else [*names[:11], f"… {len(names) - 11} more"]
-    return "{" + ",".join(shown) + "}"
+        names = _runs([rank for rank, _ in few]) + [f"{rank}×{_count(k)}" for (rank, _), k in often]
+    else:
+        names = [f"r{rank}.in[{chunk}]" for rank, chunk in few]
+        names += [f"r{rank}.in[{chunk}]×{_count(k)}" for (rank, chunk), k in often]
+        names = names if len(names) <= 12 else [*names[:11], f"… {len(names) - 11} more"]
+    return "{" + ",".join(names) + "}"
+
+
+def _count(k: int) -> str:
+    """A count as text, of which a huge one has no more than its size.
+
+    >>> _count(1 << 70), _count(1 << 20000), _count(3 << 20000)
+    ('1180591620717411303424', '2^20000', '(more than 2^20001)')
+    """
+    bits = k.bit_length() - 1
+    if bits < MOST_BITS:
+        return str(k)
+    return f"2^{bits}" if k == 1 << bits else f"(more than 2^{bits})"
 
 
 def _who(c: Collective, item: tuple[int, int], want: Counter[tuple[int, int]]) -> str:

@@ -65,11 +65,10 @@ def verify_program(p: Program, *, idempotent: bool = False, most: int = 20) -> P
     c = p.collective
     places = layout(p, in_place=p.in_place)
     start, total, alias = places
-    sizes = c.buffer_sizes(p.scratch)
-    is_scratch = np.repeat(np.arange(3 * p.n) % 3 == Buffer.SCRATCH, sizes.ravel())
+    is_scratch = np.zeros(total, np.bool_)
+    is_scratch[places.chunks_of(Buffer.SCRATCH)] = True
     inputs = int(c.inputs.sum()) * c.chunks
-    of_input = np.concatenate([np.arange(a, a + k) for a, k in zip(start[:, 0], sizes[:, 0], strict=True)])
-    of_output = np.concatenate([np.arange(a, a + k) for a, k in zip(start[:, 1], sizes[:, 1], strict=True)])
+    of_input, of_output = places.chunks_of(Buffer.INPUT), places.chunks_of(Buffer.OUTPUT)
     src = alias[start[p.src_rank, p.src_buffer] + p.src_chunk]
     dst = start[p.dst_rank, p.dst_buffer] + p.dst_chunk
     length, room, _ = lengths(c, places)

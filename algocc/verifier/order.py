@@ -18,8 +18,9 @@ from numba import njit
 from numpy.typing import NDArray
 
 from algocc.collective import Collective
+from algocc.errors import counted
 from algocc.table import Layout, Schedule
-from algocc.verifier.dataflow import Trace
+from algocc.verifier.dataflow import Trace, held_values
 
 Array = NDArray[Any]
 
@@ -50,7 +51,7 @@ class Order(NamedTuple):
 def order(s: Schedule, places: Layout, t: Trace, *, depth: int) -> Order:
     """The order of the reductions of a correct, matched schedule; `depth` as `judge` found it."""
     c = s.collective
-    held = held_values(c, places, t)
+    held = held_values(places, t)
     inputs = int(c.inputs.sum()) * c.chunks
     exact = _number(t.left, t.right, np.arange(inputs))[held]
     wish = c.want[np.arange(len(held)) // c.chunks] * c.chunks + np.arange(len(held)) % c.chunks
@@ -68,14 +69,6 @@ def order(s: Schedule, places: Layout, t: Trace, *, depth: int) -> Order:
         depth=depth,
         groups=groups,
     )
-
-
-def held_values(c: Collective, places: Layout, t: Trace) -> Array:
-    """The value number in each output chunk, counted through all ranks."""
-    size = np.diff(c.output_start) * c.chunks
-    at = np.repeat(places.start[:, 1] - c.output_start[:-1] * c.chunks, size) + np.arange(int(size.sum()))
-    values: Array = t.value[places.alias[at]]
-    return values
 
 
 def _one_tree_each(c: Collective, sets: Array, tree: Array) -> bool:
@@ -165,13 +158,13 @@ def order_text(s: Schedule, places: Layout, t: Trace, o: Order, *, most: int = 8
         if o.depth * UNIT_ROUNDOFF[dtype] < 1:
             bound = f"{float(gamma(o.depth, dtype)):.2e} Σ|x|"
             lines.append(f"  rounding error, {dtype:<9}         at most {bound}")
-    held = held_values(c, places, t)
+    held = held_values(places, t)
     for output, count in o.groups[:most]:
         rank = int(np.searchsorted(c.output_start * c.chunks, output, side="right")) - 1
         chunk = output - int(c.output_start[rank]) * c.chunks
         text = expression(c, t, int(held[output]))
         text = text if len(text) < 100 else text[:97] + "…"
-        lines.append(f"  {count} chunks as rank {rank} out[{chunk}]: {text}")
+        lines.append(f"  {counted(count, 'chunk')} as rank {rank} out[{chunk}]: {text}")
     if len(o.groups) > most:
         lines.append(f"  … {len(o.groups) - most} other orders")
     return "\n".join(lines)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from algocc.bounds import Bound, bound
 from algocc.collective import COLLECTIVES, Collective
 from algocc.collective import collective as built_in
-from algocc.errors import UsageError, near
+from algocc.errors import UsageError, counted, near
 from algocc.lowering import lower
 from algocc.program import Program
 from algocc.table import Failure, Schedule, form_failures, layout
@@ -23,6 +24,19 @@ from algocc.verifier.order import Order, order, order_text
 IDEMPOTENT = ("max", "min", "land", "lor", "band", "bor")
 """Operators that do not mind a contribution added twice."""
 OPERATORS = ("sum", "prod", "avg", "lxor", "bxor", *IDEMPOTENT)
+
+
+def is_idempotent(op: str | None) -> bool:
+    """Whether an operator does not mind a contribution added twice; no operator in particular does mind.
+
+    Raises UsageError for an unknown operator.
+
+    >>> is_idempotent("max"), is_idempotent("sum"), is_idempotent(None)
+    (True, False, False)
+    """
+    if op is not None and op not in OPERATORS:
+        raise UsageError(f"unknown operator {op!r}{near(op, OPERATORS)}; known: {', '.join(OPERATORS)}")
+    return op in IDEMPOTENT
 
 
 @dataclass(frozen=True)
@@ -59,7 +73,9 @@ class Report:
     sent_max: Fraction = Fraction(0)
     received_max: Fraction = Fraction(0)
     reduced_max: Fraction = Fraction(0)
+    message_max: Fraction = Fraction(0)
     bound: Bound | None = None
+    bound_in_messages: Bound | None = None
     needs_commutative: bool = False
     needs_idempotent: bool = False
     depth: int = 0
@@ -77,6 +93,11 @@ class Report:
     def step_optimal(self) -> bool:
         """Correct, and no schedule with as many ports takes fewer steps."""
         return self.correct and self.bound is not None and self.steps == self.bound.rounds
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: a table. The drawing is built on this module, so it is loaded by name."""
+        shown: str = import_module("algocc.draw.notebook").report_html(self)
+        return shown
 
     def to_json(self) -> dict[str, Any]:
         """The report as JSON values; fractions are strings "p/q" of the full vector m.
@@ -105,6 +126,8 @@ class Report:
             "received_bound": str(b.received) if b else None,
             "reduced_bound": str(b.reduced) if b else None,
             "steps_bound": b.rounds if b else None,
+            "message_max": str(self.message_max),
+            "steps_bound_in_messages": self.bound_in_messages.rounds if self.bound_in_messages else None,
             "bandwidth_optimal": self.bandwidth_optimal,
             "step_optimal": self.step_optimal,
             "needs_commutative": self.needs_commutative,
@@ -157,8 +180,7 @@ def verify(
     >>> r.correct, r.steps, str(r.sent_max), str(r.bound.sent), r.bandwidth_optimal
     (True, 6, '3/2', '3/2', True)
     """
-    if op is not None and op not in OPERATORS:
-        raise UsageError(f"unknown operator {op!r}{near(op, OPERATORS)}; known: {', '.join(OPERATORS)}")
+    idempotent = is_idempotent(op) or s.collective.idempotent
     c = s.collective
     if in_place and not len(c.alias):
         raise UsageError(f"{s.name}: {c.name} has no in-place form: no input shares memory with an output")
@@ -172,10 +194,9 @@ def verify(
     places = layout(s, in_place=in_place)
     t = trace(s, places, most=most)
     verdict = judge(s, places, t)
-    idempotent = c.idempotent or op in IDEMPOTENT
     wrong = verdict.wrong if not (idempotent and verdict.sets_right) else verdict.wrong[:0]
     failures = explain_trouble(s, t) + explain(s, places, t, wrong, most=most)
-    whole = c.vector * c.chunks
+    whole = max(1, c.vector * c.chunks)
     report: dict[str, Any] = {
         **facts,
         "failures": failures[:most],
@@ -183,10 +204,10 @@ def verify(
         "steps": t.rounds,
         "transfers": t.messages,
         "ports": t.ports,
-        "sent_max": Fraction(int(t.sent.max(initial=0)), max(1, whole)),
-        "received_max": Fraction(int(t.received.max(initial=0)), max(1, whole)),
-        "reduced_max": Fraction(int(t.reduced.max(initial=0)), max(1, whole)),
-        "bound": bound_of(c, ports=max(1, t.ports)),
+        "sent_max": Fraction(int(t.sent.max(initial=0)), whole),
+        "received_max": Fraction(int(t.received.max(initial=0)), whole),
+        "reduced_max": Fraction(int(t.reduced.max(initial=0)), whole),
+        **bounds_of(c, t.ports, t.largest),
         "needs_commutative": c.reduces and not verdict.ordered,
         "needs_idempotent": verdict.idempotent and verdict.sets_right,
         "depth": verdict.depth,
@@ -202,15 +223,25 @@ def verify(
     return Report(**report, correct=not report["failures"], program=checked)
 
 
-def bound_of(c: Collective, *, ports: int = 1) -> Bound | None:
-    """The lower bounds of a collective, None where only its owner knows what it is."""
+def bound_of(c: Collective, *, ports: int = 1, blocks: int = 1) -> Bound | None:
+    """The lower bounds of a collective in messages of 1/blocks, None where only its owner knows what it is."""
     if c.name not in COLLECTIVES or not built_in(c.name, c.n, **c.params).same_task(c):
         return None
     if c.name == "send_recv":
         counts = np.zeros((c.n, c.n), np.int64)
         np.add.at(counts, tuple(np.array(c.params["pairs"], np.int64).reshape(-1, 2).T), 1)
-        return bound(c.name, c.n, ports=ports, counts=counts.tolist())
-    return bound(c.name, c.n, ports=ports, counts=c.params.get("counts"))
+        return bound(c.name, c.n, ports=ports, blocks=blocks, counts=counts.tolist())
+    return bound(c.name, c.n, ports=ports, blocks=blocks, counts=c.params.get("counts"))
+
+
+def bounds_of(c: Collective, ports: int, largest: int) -> dict[str, Fraction | Bound | None]:
+    """The fields of a Report about the bounds of a schedule that has so many ports, and `largest` units in a message."""
+    whole, ports = max(1, c.vector * c.chunks), max(1, ports)
+    return {
+        "message_max": Fraction(largest, whole),
+        "bound": bound_of(c, ports=ports),
+        "bound_in_messages": bound_of(c, ports=ports, blocks=max(1, whole // max(1, largest))),
+    }
 
 
 def summary(r: Report) -> str:
@@ -220,7 +251,7 @@ def summary(r: Report) -> str:
     >>> print(summary(verify(ring(4))))
     ring: all_reduce on 4 ranks, 4 chunks, out of place
       correct     yes, proved for every input, and for every interleaving of 4 lanes, 16 moves
-      steps       6, bound 2
+      steps       6, bound 2; in messages of 1/4, bound 6: optimal
       sent        3/2 of the vector by the busiest rank, bound 3/2: optimal
       received    3/2 of the vector by the busiest rank, bound 3/2: optimal
       reduced     3/4 of the vector by the busiest rank, bound 3/4: optimal
@@ -228,19 +259,21 @@ def summary(r: Report) -> str:
     """
     mode = "in place" if r.in_place else "out of place"
     ports = f", {r.ports} ports" if r.ports > 1 else ""
-    lines = [f"{r.schedule}: {r.collective} on {r.n} ranks, {r.chunks} chunks{ports}, {mode}"]
+    ranks, chunks = counted(r.n, "rank"), counted(r.chunks, "chunk")
+    lines = [f"{r.schedule}: {r.collective} on {ranks}, {chunks}{ports}, {mode}"]
     if r.correct:
         proved = "yes, proved for every input"
         if r.program:
-            proved += f", and for every interleaving of {r.program.lanes} lanes, {r.program.moves} moves"
+            lanes, moves = counted(r.program.lanes, "lane"), counted(r.program.moves, "move")
+            proved += f", and for every interleaving of {lanes}, {moves}"
         lines.append(f"  correct     {proved}")
     else:
-        count = f": {r.wrong} output chunks are wrong" if r.wrong else ""
+        count = f": {counted(r.wrong, 'output chunk')} {'is' if r.wrong == 1 else 'are'} wrong" if r.wrong else ""
         lines.append(f"  correct     NO{count}")
         lines += [f"    {f}" for f in r.failures]
     if r.steps or r.correct:
         b = r.bound
-        lines.append(f"  steps       {r.steps}{_against(r.steps, b.rounds if b else None, r.correct)}")
+        lines.append(f"  steps       {r.steps}{_against(r.steps, b.rounds if b else None, r.correct)}{_in_messages(r)}")
         for name, value, least in (
             ("sent", r.sent_max, b.sent if b else None),
             ("received", r.received_max, b.received if b else None),
@@ -257,6 +290,14 @@ def summary(r: Report) -> str:
     if r.order:
         lines += ["  order of reductions", r.order_text]
     return "\n".join(lines)
+
+
+def _in_messages(r: Report) -> str:
+    """What is left of the bound on steps if messages may be no larger than those of the schedule, where that says more."""
+    b, small = r.bound, r.bound_in_messages
+    if not b or not small or small.rounds == b.rounds:
+        return ""
+    return f"; in messages of {r.message_max}{_against(r.steps, small.rounds, r.correct)}"
 
 
 def _against(value: Fraction | int, least: Fraction | int | None, correct: bool) -> str:

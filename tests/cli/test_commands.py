@@ -80,7 +80,7 @@ def test_verify_many_n(algocc: Algocc) -> None:
     lines = algocc("verify broken.py:doubling -n 8,5,3").out.split("\n")
     assert [line[:10] for line in lines[:3]] == ["n=8: corre", "n=5: WRONG", "n=3: WRONG"]
     assert lines[3] == "doubling: WRONG for 2 of 3 n; the smallest is n=3"
-    assert lines[4] == "doubling: all_reduce on 3 ranks, 1 chunks, out of place"
+    assert lines[4] == "doubling: all_reduce on 3 ranks, 1 chunk, out of place"
 
 
 def test_verify_skips_what_a_schedule_does_not_take(algocc: Algocc) -> None:
@@ -153,7 +153,7 @@ def test_sizes_are_those_of_nccl_tests(algocc: Algocc, line: str, size: int, cou
 def test_run_for_people(algocc: Algocc) -> None:
     done = algocc("run binomial_reduce -n 3 --size 4K --iters 1 -p root=1")
     lines = done.out.split("\n")
-    assert lines[0] == "binomial_reduce: reduce on 3 ranks, 1 chunks, out of place"
+    assert lines[0] == "binomial_reduce: reduce on 3 ranks, 1 chunk, out of place"
     assert lines[-5].split() == "# size count type redop root time algbw busbw #wrong".split()
     row = lines[-3].split()
     assert (row[:5], row[-1]) == (["4096", "1024", "float32", "sum", "1"], "0")

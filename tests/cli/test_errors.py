@@ -41,12 +41,17 @@ UNUSABLE = {
     "verify broken.py:fails -n 3": "{here}/broken.py:53: fails failed for n=3: AttributeError: 'Collective' object has no "
     "attribute 'nonsense'",
     "run ring -n 4 --dtype flaot32": "unknown dtype 'flaot32'; did you mean float32 or float64 or float16?; known: int8, "
-    "int16, int32, int64, uint8, uint16, uint32, uint64, float16, bfloat16, float32, float64, complex64, complex128, bool",
+    "int16, int32, int64, uint8, uint16, uint32, uint64, float8_e4m3fn, float8_e5m2, float16, bfloat16, float32, float64, "
+    "complex64, complex128, bool",
     "run ring -n 4 --op bor": "operator bor is not defined for dtype float32: bits of a float number have no meaning to "
     "combine; defined are sum, prod, min, max, avg, land, lor, lxor",
     "run ring -n 4 --size 64Q": "--size 64Q: wanted a number of bytes, as in 4096, 64K, 64M or 1.5G",
     "run ring -n 4 --size -1": "--size -1: wanted a number of bytes, as in 4096, 64K, 64M or 1.5G",
     "run ring -n 4 --size 8000P": "count=2251799813685248000: 1.8e+19 elements in all buffers are more than can be counted",
+    "run ring -n 4 --size 3": "--size 3: all_reduce on 4 ranks of float32 moves multiples of 4 bytes; wanted 4 or more, or 0",
+    "verify ring -n 4 -p n=3": "-p n=3: the number of ranks is no parameter: give it as -n 3",
+    "verify torus -n 4 -p dims=2": "torus: dims=2: wanted a list of whole numbers, as in dims=[2,4]",
+    "list broadcast --collective reduce": "list broadcast --collective reduce: name one collective",
     "run ring -n 4 --iters 0": "run: Invalid value for '--iters': 0 is not in the range x>=1. "
     "(`algocc run --help` shows its options)",
     "bound AllRedcue -n 3": "unknown collective 'AllRedcue'; did you mean all_reduce or reduce?; known: all_gather, "
@@ -59,8 +64,8 @@ UNUSABLE = {
     "in [[0,1],[2,0]]",
     "show ring -n 2 --diagram --program": "show: choose one of --diagram, --program and --format",
     "show ring -n 2 -o /nowhere/ring.txt": "/nowhere/ring.txt: No such file or directory",
-    "list --collective AllRedcue": "unknown collective 'AllRedcue'; did you mean all_reduce or reduce?; known: all_reduce, "
-    "reduce_scatter, all_gather, broadcast, reduce, scatter, gather, all_to_all, all_to_all_v, scan, exscan, barrier, "
+    "list --collective AllRedcue": "unknown collective 'AllRedcue'; did you mean all_reduce or reduce?; known: all_gather, "
+    "all_reduce, all_to_all, all_to_all_v, barrier, broadcast, exscan, gather, reduce, reduce_scatter, scan, scatter, "
     "send_recv",
 }
 
@@ -114,7 +119,7 @@ def test_claims_that_are_false(algocc: Callable[[str], Any], name: str) -> None:
     done = algocc(f"verify broken.py:{name} -n 3")
     assert done.code == 1
     lines = done.out.split("\n")
-    assert lines[0] == f"{name}: all_reduce on 3 ranks, 1 chunks, out of place"
+    assert lines[0] == f"{name}: all_reduce on 3 ranks, 1 chunk, out of place"
     assert lines[1].startswith("  correct     NO")
     assert lines[2] == f"    {WRONG[name]}"
 

@@ -101,3 +101,24 @@ def test_run(algocc: Algocc) -> None:
     assert found["wrong"] == 0 and found["in_place"]
     done = algocc(f"run {DATA}/fixtures/ar_n2_missing_recv_dep_race.xml --size 12K --iters 1")
     assert done.code == 1 and "x is wrong, so it is not run" in done.err
+
+
+def test_run_as_a_runtime_would_choose_it(algocc: Algocc) -> None:
+    """A file is meant for some sizes and needs some channels; a runtime takes another algorithm beyond."""
+    name = f"{DATA}/public/rccl__allgather-8n-1kb-4kb__e44e112a.xml"
+    assert algocc(f"run {name} --size 2K --iters 1 --max-channels 2").code == 0
+    done = algocc(f"run {name} --size 4K --iters 1")
+    assert done.code == 2 and "meant for 0 to 4095 bytes, not for 4096; a runtime would pass it over" in done.err
+    done = algocc(f"run {name} --size 2K --iters 1 --max-channels 1")
+    assert done.code == 2 and "needs 2 channels, allowed are 1" in done.err
+
+
+def test_certify_a_file(algocc: Algocc, tmp_path: Path) -> None:
+    out = tmp_path / "c.json"
+    assert algocc(f"certify {DATA}/fixtures/ar_ring_n5_ok.xml -o {out}").code == 0
+    assert algocc(f"check {out}").code == 0
+
+
+def test_a_size_that_is_rounded_is_said(algocc: Algocc) -> None:
+    done = algocc("run ring -n 2 --size 7 --iters 1")
+    assert done.code == 0 and "--size 7 is rounded down to 4 bytes, whole elements of float32" in done.err

@@ -54,7 +54,7 @@ RIGHT = {
 
 WRONG = {
     # file: (least slots, wrong chunks in the order that is played, the first reason)
-    "fixtures/ar_n2_count_mismatch.xml": (None, 0, "a receive of 1 chunks meets a send of 2"),
+    "fixtures/ar_n2_count_mismatch.xml": (None, 0, "a receive of 1 chunk meets a send of 2"),
     "fixtures/ar_n2_hasdep_flag_missing.xml": (None, 0, 'deadlock: waits for tb 0 step 0, which has hasdep="0"'),
     "fixtures/ar_n2_missing_recv_dep_race.xml": (0, 2, "with nothing to order it after"),
     "fixtures/ar_n2_recv_first_deadlock.xml": (

@@ -121,6 +121,40 @@ def test_every_sixteen_bit_pattern_survives(dtype):
     assert (out.view(np.uint16) == x.view(np.uint16))[~nan].all()
 
 
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
+def test_every_pair_of_eight_bit_floats(dtype):
+    """All 65536 sums and products: rounded as ml_dtypes does, to infinity or NaN where they are too large; NaNs stay NaN."""
+    kind = element(dtype).numpy
+    a, b = (x.ravel() for x in np.meshgrid(*[np.arange(256, dtype=np.uint8).view(kind)] * 2))
+    for op, ufunc in (("sum", np.add), ("prod", np.multiply), ("max", np.maximum)):
+        out = np.zeros_like(a)
+        reduce(op, [np.ascontiguousarray(a), np.ascontiguousarray(b)], [out])
+        with np.errstate(all="ignore"):
+            wanted = ufunc(a.astype(np.float32), b.astype(np.float32)).astype(kind)
+        nan = np.isnan(wanted.astype(np.float32))
+        assert np.isnan(out.astype(np.float32))[nan].all()
+        same = out.view(np.uint8) == wanted.view(np.uint8)
+        zeros = (out == 0) & (wanted == 0)  # the larger of 0 and -0 may be either
+        assert (same | zeros if op == "max" else same)[~nan].all()
+
+
+def test_what_is_too_large_for_eight_bits():
+    """Ties to even at the largest number; beyond it infinity where there is one, else NaN; nothing saturates."""
+    for dtype, a, b, wanted in (
+        ("float8_e4m3fn", 448, 16, 448),
+        ("float8_e4m3fn", 448, 18, np.nan),
+        ("float8_e4m3fn", -448, -448, np.nan),
+        ("float8_e5m2", 57344, 3584, 57344),
+        ("float8_e5m2", 57344, 4096, np.inf),
+        ("float8_e5m2", -57344, -57344, -np.inf),
+        ("float8_e5m2", np.inf, -np.inf, np.nan),
+    ):
+        kind = element(dtype).numpy
+        out = np.zeros(1, kind)
+        reduce("sum", [np.array([a], kind), np.array([b], kind)], [out])
+        assert np.array_equal(out.astype(float), [wanted], equal_nan=True), (dtype, a, b)
+
+
 def test_rounding_of_bfloat16_is_that_of_ml_dtypes():
     rng = np.random.default_rng(2)
     bits = rng.integers(0, 2**16, (2, 200_000), dtype=np.uint16)
@@ -190,8 +224,8 @@ def test_names_that_are_almost_right():
         element("flaot32")
     with pytest.raises(UsageError, match="unknown operator 'summ'; did you mean sum"):
         operator("summ")
-    with pytest.raises(UsageError, match="unknown dtype 'float8_e4m3fn'"):
-        element(ml_dtypes.float8_e4m3fn)
+    with pytest.raises(UsageError, match="unknown dtype 'float8_e3m4'; did you mean float8_"):
+        element(ml_dtypes.float8_e3m4)
     with pytest.raises(UsageError, match="known: int8"):
         element(object())
     assert element(ml_dtypes.bfloat16).name == element("bfloat16").name == "bfloat16"

@@ -6,12 +6,13 @@ import pytest
 
 from algocc.errors import UsageError
 from algocc.kernels import audit, ptx, report
+from algocc.kernels.grid import Key
 
 missing = ptx.missing()
 compiles = pytest.mark.skipif(missing is not None, reason=f"kernels for GPUs are not compiled here: {missing}")
 
-SAMPLE = [("sm_90", (None, None)), ("sm_80", ("sum", "float32")), ("sm_90", ("sum", "float32"))]
-SAMPLE += [("sm_100", ("sum", "float32")), ("sm_90", ("sum", "bfloat16")), ("sm_100", ("avg", "uint8"))]
+SAMPLE = [("sm_90", Key(None, None)), ("sm_80", Key("sum", "float32")), ("sm_90", Key("sum", "float32"))]
+SAMPLE += [("sm_100", Key("sum", "float32")), ("sm_90", Key("sum", "bfloat16")), ("sm_100", Key("avg", "uint8"))]
 
 
 @compiles
@@ -27,7 +28,7 @@ def test_every_rule_holds(architecture, key):
 def text():
     if missing is not None:
         pytest.skip(f"kernels for GPUs are not compiled here: {missing}")
-    return ptx.ptx(("sum", "float32"), "sm_90")
+    return ptx.ptx(Key("sum", "float32"), "sm_90")
 
 
 def broken(text):
@@ -79,7 +80,7 @@ def test_data_by_the_wrong_cache_are_found(text):
     [("add.rn.f32", "add.f32"), ("add.rn.f32", "add.rn.ftz.f32"), ("add.rn.f32", "fma.rn.f32"), ("add.rn.f32", "max.f32")],
 )
 def test_arithmetic_that_differs_from_the_cpu_is_found(text, of, into):
-    changed = ptx.Assembled(("sum", "float32"), "sm_90", text.replace(of, into), b"", "")
+    changed = ptx.Assembled(Key("sum", "float32"), "sm_90", text.replace(of, into), b"", "")
     lines = audit.instructions(changed.ptx)
     assert audit._arithmetic(lines) and not audit._arithmetic(audit.instructions(text))
 
@@ -94,17 +95,17 @@ def test_compiled_once(text, monkeypatch, tmp_path):
     monkeypatch.setenv("ALGOCC_CUDA_CACHE", str(tmp_path))
     made = []
     monkeypatch.setattr(ptx, "_compile", lambda key, architecture: made.append(key) or text)
-    assert ptx.ptx(("max", "int8"), "sm_90") == ptx.ptx(("max", "int8"), "sm_90") == text
+    assert ptx.ptx(Key("max", "int8"), "sm_90") == ptx.ptx(Key("max", "int8"), "sm_90") == text
     assert len(made) == 1
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("ALGOCC_CUDA_CACHE", str(tmp_path / "file"))
-    assert ptx.ptx(("max", "int8"), "sm_90") == text
+    assert ptx.ptx(Key("max", "int8"), "sm_90") == text
     assert len(made) == 2
 
 
 @compiles
 def test_report(monkeypatch, capsys):
-    monkeypatch.setattr(report, "SAMPLE", (("sum", "float32"),))
+    monkeypatch.setattr(report, "SAMPLE", (Key("sum", "float32"),))
     assert report.main(["--sample", "--arch", "sm_90"]) == 0
     out = capsys.readouterr().out
     assert re.search(r"sum +float32 +sm_90 .* holds\n1 kernels, 1 hold, 0 do not", out)
@@ -118,7 +119,7 @@ def test_without_the_packages_there_is_a_reason(monkeypatch, capsys):
     assert "numba-cuda is not installed; pip install 'algocc[cuda]'" in capsys.readouterr().err
     ptx._versions.cache_clear()
     with pytest.raises(UsageError, match="kernels for GPUs can't be compiled: numba-cuda is not installed"):
-        ptx.ptx(("sum", "float32"), "sm_90")
+        ptx.ptx(Key("sum", "float32"), "sm_90")
     ptx._versions.cache_clear()
 
 
@@ -130,8 +131,8 @@ def test_architectures():
 
 def test_every_pair_that_is_defined_has_a_kernel():
     keys = ptx.keys()
-    assert keys[0] == (None, None) and len(keys) == len(set(keys)) > 80
-    assert ("sum", "uint32") in keys and ("sum", "int32") not in keys
+    assert keys[0] == Key(None, None) and len(keys) == len(set(keys)) > 80
+    assert Key("sum", "uint32") in keys and Key("sum", "int32") not in keys
 
 
 def test_machine_code_is_counted():

@@ -13,7 +13,7 @@ from algocc.program import check
 from algocc.runtime import Threads, buffer_elements, count_wrong, expected, in_place_buffers, make_inputs
 from algocc.runtime.apart import lower_apart, replaces_in_place
 from algocc.runtime.messages import between_nodes, messages
-from algocc.runtime.rank import prelude, touching
+from algocc.runtime.rank import of_one_round, prelude, touching
 from algocc.verifier.interleavings import verify_program
 
 
@@ -100,8 +100,8 @@ def test_programs_that_may_be_given_their_outputs_as_inputs(name):
 
 def test_the_prelude_is_what_needs_no_one():
     p = lower_apart(algorithms()["one_shot"](4))
-    assert [prelude(p, r, range(4)) for r in range(4)] == [1, 1, 1, 1]
-    assert prelude(lower_apart(algorithms()["two_shot"](4)), 1, range(4)) >= 1
+    assert [prelude(p, r) for r in range(4)] == [1, 1, 1, 1]
+    assert prelude(lower_apart(algorithms()["two_shot"](4)), 1) >= 1
 
 
 @pytest.mark.parametrize("name", ["hierarchical_all_reduce", "rail_aligned_all_reduce", "two_shot", "hierarchical_all_gather"])
@@ -117,3 +117,9 @@ def test_between_nodes_go_the_bytes_of_the_schedule(name):
 
 def test_sizes_of_all_buffers_are_known():
     assert buffer_elements(algorithms()["two_shot"](3).collective, 7) == ([7] * 3, [7] * 3)
+
+
+def test_what_is_of_one_round():
+    """One exchange of inputs is; what reads a result of another rank is not."""
+    found = {name: of_one_round(lower_apart(algorithms()[name](4))) for name in ("one_shot", "direct_gather", "two_shot", "ring")}
+    assert found == {"one_shot": True, "direct_gather": True, "two_shot": False, "ring": False}

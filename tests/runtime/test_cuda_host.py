@@ -152,7 +152,7 @@ P = types.ModuleType("leaky")
 P.__dict__.update({name: value for name, value in vars(block).items() if not name.startswith("__")})
 P.join = BARRIER
 jit = numba.njit(error_model="numpy")
-inner = jit(grid.build(grid.specialise(P, "sum", "uint32"), inline=jit, stamp=""))
+inner = jit(grid.kernel(P, grid.Key("sum", "uint32"), inline=jit))
 
 @numba.njit(nogil=True)
 def run(words, blocks):
@@ -242,8 +242,8 @@ def test_counters_and_scratch_lie_with_the_rank_that_waits():
     assert program.scratch
     driver = ThreadDriver(devices=4)
     with Devices(program, count=64, devices=[0, 1, 2, 3], driver=driver, channels=2, tile_bytes=64, threads=1) as run:
-        for device, arena in run._arenas.items():
-            blocks = arena.address("blocks")
+        for site in run._sites:
+            device, blocks = site.device, site.arena.address("blocks")
             words = np.zeros((run.shape.channels, at.BLOCK_WORDS), np.int64)
             driver.download(device, blocks, words, 0)
             for c, words_of in enumerate(words):
@@ -383,7 +383,7 @@ def test_a_lane_that_does_not_come_is_named():
     run = Emulated(lower(ring(3)), count=30, dtype="int32", driver=driver, threads=2, timeout=0.3, tile_bytes=64)
     inputs, outputs = run.buffers()
     run(inputs, outputs)
-    arena = run._arenas[0]
+    arena = run._sites[0].arena
     words = np.zeros(at.BLOCK_WORDS, np.int64)
     absent = arena.address("blocks") + 8 * at.BLOCK_WORDS * 1
     driver.download(0, absent, words, 0)

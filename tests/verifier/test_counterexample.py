@@ -25,7 +25,7 @@ from algocc.verifier.counterexample import Counterexample, smallest_counterexamp
 
 def shown(build: Callable[[int], Steps], n: int) -> str:
     """The smallest counterexample, with the lines of this file as @0 for the line of `def`, @1 for the next, …"""
-    found = smallest_counterexample(lambda k: build(k).build(), n)
+    found = smallest_counterexample(lambda k: build(k).build(), n, seconds=60)
     first = build.__code__.co_firstlineno
     return re.sub(r"test_counterexample\.py:(\d+)", lambda m: f"@{int(m[1]) - first}", str(found))
 
@@ -344,3 +344,14 @@ def test_the_examples_of_the_docs(
         exec(compile(example.source, "verification.md", "single"), namespace)
         assert plain(capsys.readouterr().out) == plain(example.want), example.source
     assert len(tests) > 8
+
+
+def test_contributions_without_number() -> None:
+    """Each of 60 steps doubles what the ranks hold, so that nobody can write it out."""
+    s = Steps(all_reduce(2))
+    for _ in range(60):
+        with s.step():
+            s.reduce(src=0, dst=1, chunk=0)
+            s.reduce(src=1, dst=0, chunk=0)
+    report = verify(s.build())
+    assert report.failures[0].found.startswith(f"holds {{0×{2**59},1×{2**59}}}: rank 0 is added twice")

@@ -113,13 +113,18 @@ def agree(s, in_place):
     reduced = [tree for tree in trees if not isinstance(tree[0], int)]
     assert outcome.idempotent == any(max(Counter(leaves(tree)).values()) > 1 for tree in reduced)
     assert outcome.ordered == all(a < b for tree in reduced for a, b in pairwise(leaves(tree)))
-    assert volumes(s.matched(), in_place) == [t.sent.tolist(), t.received.tolist(), t.reduced.tolist()]
+    found, messages = volumes(s.matched(), in_place)
+    assert found == [t.sent.tolist(), t.received.tolist(), t.reduced.tolist()]
+    assert t.largest == max(messages.values(), default=0)
+    ways = [Counter((step, ends[way]) for step, *ends in messages) for way in (0, 1)]
+    assert t.ports == max([*ways[0].values(), *ways[1].values()], default=0)
     return right
 
 
 def volumes(s, in_place):
-    """Units sent, received and reduced by each rank, and checked against what every transfer carries."""
+    """Units sent, received and reduced by each rank; and in each message, all that goes from a rank to another in a step."""
     c = s.collective
+    messages = Counter()
     found = np.zeros((3, s.n), np.int64)
     for row in range(len(s)):
         carried = 0
@@ -130,9 +135,10 @@ def volumes(s, in_place):
         if s.rank[row] != s.peer[row]:
             found[0, s.rank[row]] += carried
             found[1, s.peer[row]] += carried
+            messages[int(s.step[row]), int(s.rank[row]), int(s.peer[row])] += carried
         if s.action[row]:
             found[2, s.peer[row]] += carried
-    return found.tolist()
+    return found.tolist(), messages
 
 
 @given(schedules(), st.booleans())

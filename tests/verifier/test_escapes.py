@@ -326,5 +326,5 @@ def test_9_plans_beyond_the_limits_of_the_executor() -> None:
     limits = pytest.importorskip("algocc.exchange.targets").TARGETS
     assert (limits["msccl-executor"].steps, limits["msccl-executor"].depends) == (64, 127)
     write_plan = pytest.importorskip("algocc.exchange.write_plan")
-    with pytest.raises(UsageError, match=r"operations, the executor takes 64.*19 channels, the executor takes 16"):
-        write_plan.to_mscclpp_json(algorithms()["one_shot"](20))
+    with pytest.raises(UsageError, match=r"operations, the target takes 64.*19 channels, the target takes 16"):
+        write_plan.to_mscclpp_json(algorithms()["one_shot"](20), protocol="LL")

@@ -16,8 +16,8 @@ from algocc.steps import Steps
 from algocc.table import Schedule, layout
 from algocc.testing import schedules
 from algocc.verifier import verify
-from algocc.verifier.dataflow import trace
-from algocc.verifier.order import expression, gamma, held_values
+from algocc.verifier.dataflow import held_values, trace
+from algocc.verifier.order import expression, gamma
 
 
 def unordered(tree: Any) -> Any:
@@ -72,7 +72,7 @@ def test_a_rotated_one_shot_leaves_ranks_with_different_bits() -> None:
 def test_expressions_read_as_people_write_them(name: str, text: str, everywhere: bool) -> None:
     s = algorithms()[name](4).matched()
     t = trace(s, layout(s))
-    assert expression(s.collective, t, int(held_values(s.collective, layout(s), t)[0])) == text
+    assert expression(s.collective, t, int(held_values(layout(s), t)[0])) == text
     report = verify(s, reduction_order=True)
     assert report.order is not None and report.order.same_for_all_chunks == everywhere
     assert text in report.order_text

@@ -57,6 +57,15 @@ def test_the_ports_of_a_schedule_set_its_bound_on_steps() -> None:
     assert (r.ports, r.steps, r.step_optimal) == (4, 1, True)
 
 
+@given(st.integers(2, 20), st.integers(1, 9))
+def test_a_pipeline_takes_the_steps_that_its_messages_allow(n: int, chunks: int) -> None:
+    """Bar-Noy and Ho: k blocks reach n ranks in k - 1 + ceil(log2 n) rounds, and not sooner."""
+    r = verify(algorithms()["circulant_broadcast"](n, chunks=chunks), program=False)
+    assert r.message_max == Fraction(1, chunks)
+    assert r.bound_in_messages and r.steps == r.bound_in_messages.rounds == chunks - 1 + d(n)
+    assert (f"in messages of 1/{chunks}, bound {r.steps}: optimal" in summary(r)) == (chunks > 1)
+
+
 def xor(n: int) -> Steps:
     """Recursive doubling without a fold, as published by mistake for any n."""
     s = Steps(all_reduce(n), name="xor")
@@ -200,3 +209,11 @@ def _shift(n: int):  # type: ignore[no-untyped-def]
     with s.step():
         s.copy(src=range(n), dst=[(r + 1) % n for r in range(n)], chunk=0)
     return s.build()
+
+
+def test_operators_are_those_that_run() -> None:
+    from algocc.kernels import operators
+    from algocc.verifier.report import OPERATORS, is_idempotent
+
+    assert sorted(OPERATORS) == sorted(operators.OPERATORS)
+    assert {op for op in OPERATORS if is_idempotent(op)} == {o.name for o in operators.OPERATORS.values() if o.idempotent}

@@ -15,24 +15,29 @@ from algocc.errors import UsageError
 from algocc.kernels.operators import Element, element
 from algocc.runtime.cuda.driver import Driver
 
+_WITHOUT_LETTERS: dict[str, np.dtype[Any]] = {
+    "bfloat16": np.dtype(np.uint16), "float8_e4m3fn": np.dtype(np.uint8), "float8_e5m2": np.dtype(np.uint8),
+}  # fmt: skip
+"""Types of ml_dtypes that `__cuda_array_interface__` has no letters for, and what they go as."""
+
 
 class Array:
-    """Elements of one type in the memory of a device, freed with the object. Use `empty` or `of` to make one."""
+    """Elements of one type in the memory of a device, freed with the object; `stream` is what it is copied on."""
 
     def __init__(self, driver: Driver, device: int, elements: int, dtype: Any, *, skip: int = 0) -> None:
         self.device, self.size, self.element = device, elements, element(dtype)
         self._driver = driver
         base = driver.allocate(device, (elements + skip) * self.element.size)
         self.address = base + skip * self.element.size
-        self._stream = driver.stream(device)
+        self.stream = driver.stream(device)
         self._end = weakref.finalize(self, driver.free, device, base)
-        driver.clear(device, base, (elements + skip) * self.element.size, self._stream)
-        driver.synchronize(device, self._stream)
+        driver.clear(device, base, (elements + skip) * self.element.size, self.stream)
+        driver.synchronize(device, self.stream)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """The array for other libraries; bfloat16, which they have no letters for, as uint16."""
-        kind = np.dtype(np.uint16) if self.element.name == "bfloat16" else self.element.numpy
+        """The array for other libraries; a type that they have no letters for as an integer."""
+        kind = _WITHOUT_LETTERS.get(self.element.name, self.element.numpy)
         return {"shape": (self.size,), "typestr": kind.str, "data": (self.address, False), "strides": None, "version": 3}
 
     def set(self, values: NDArray[Any]) -> None:
@@ -41,13 +46,22 @@ class Array:
             raise UsageError(
                 f"an array of {values.dtype} {values.shape} for one of {self.element.name} ({self.size},) on device {self.device}"
             )
-        self._driver.upload(self.device, self.address, np.ascontiguousarray(values), self._stream)
+        self._driver.upload(self.device, self.address, np.ascontiguousarray(values), self.stream)
 
     def get(self) -> NDArray[Any]:
         """A copy on the host."""
         values = np.zeros(self.size, self.element.numpy)
-        self._driver.download(self.device, self.address, values, self._stream)
+        self._driver.download(self.device, self.address, values, self.stream)
         return values
+
+    def part(self, begin: int, elements: int) -> Array:
+        """A run of its elements, in the same memory, which lives as long as either does."""
+        if not 0 <= begin <= begin + elements <= self.size:
+            raise UsageError(f"elements {begin} to {begin + elements} of an array of {self.size}")
+        part = Array.__new__(Array)
+        part.__dict__.update(self.__dict__, size=elements, address=self.address + begin * self.element.size)
+        part.__dict__["_whole"] = self
+        return part
 
     def __len__(self) -> int:
         return self.size
@@ -77,7 +91,7 @@ def see(array: Any, driver: Driver, e: Element, stream: int) -> Seen | None:
     """An array as its library describes it; None if it is no array of a device.
 
     stream: that it will be used on; a library that speaks DLPack makes it wait for the array.
-    e: the type that is wanted: libraries pass bfloat16 as uint16 where they have no letters for it.
+    e: the type that is wanted: libraries pass one that they have no letters for as an integer.
     """
     if isinstance(array, Array):
         return Seen(array.address, array.size, array.element.name, True, True, array.device)
@@ -94,7 +108,7 @@ def see(array: Any, driver: Driver, e: Element, stream: int) -> Seen | None:
 def _interface(described: dict[str, Any], driver: Driver, e: Element) -> Seen:
     shape = tuple(described["shape"])
     kind = np.dtype(described["typestr"])
-    name = "bfloat16" if e.name == "bfloat16" and kind == np.uint16 else kind.name
+    name = e.name if kind == _WITHOUT_LETTERS.get(e.name) else kind.name
     strides = described.get("strides")
     packed = strides is None or tuple(strides) == _packed(shape, kind.itemsize)
     address, read_only = described["data"]

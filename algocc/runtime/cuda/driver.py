@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algocc.errors import RunError, UsageError
-from algocc.kernels.ptx import ENTRY, Key, assembled
+from algocc.kernels.grid import Key
+from algocc.kernels.ptx import ENTRY, assembled, missing
 
 Bytes = NDArray[np.uint8]
 
@@ -38,6 +39,9 @@ class Facts:
 
 class Driver(Protocol):
     """Devices, memory, streams and launches."""
+
+    def check_compiler(self) -> None:
+        """Raise UsageError if kernels can't be compiled."""
 
     def count(self) -> int:
         """Number of devices."""
@@ -105,6 +109,21 @@ class Driver(Protocol):
     def reach(self, device: int, peer: int) -> bool:
         """Let a device touch a peer's memory; false if there is no way."""
 
+    def export(self, device: int, address: int) -> bytes:
+        """A name of an allocation that another process can open; `address` is where it starts."""
+
+    def open(self, device: int, handle: bytes) -> int:
+        """Where an allocation of another process begins here, for kernels of a device."""
+
+    def shut(self, device: int, address: int) -> None:
+        """Let go of another process's allocation."""
+
+    def register(self, memory: Bytes) -> int:
+        """Where devices reach memory of the host that is there already, perhaps of several processes."""
+
+    def unregister(self, memory: Bytes) -> None:
+        """The opposite."""
+
     def owner(self, address: int) -> int | None:
         """The device whose memory an address is in, None if it is none's."""
 
@@ -115,6 +134,11 @@ _ALREADY_ENABLED = 704
 _MEMORY_TYPE, _DEVICE_ORDINAL, _OF_DEVICE = 2, 9, 2
 _NON_BLOCKING = 1  # does not wait for the default stream
 _RELAXED = 2
+_LAZY_PEER_ACCESS = 1
+
+
+class _Handle(ctypes.Structure):
+    _fields_ = [("reserved", ctypes.c_char * 64)]
 
 
 class CudaDriver:
@@ -137,6 +161,11 @@ class CudaDriver:
             raise UsageError(f"the CUDA driver does not start: {self._text(code)}; `nvidia-smi` may say more")
         if self.count() == 0:
             raise UsageError("the CUDA driver finds no device; look at CUDA_VISIBLE_DEVICES")
+
+    def check_compiler(self) -> None:
+        reason = missing()
+        if reason:
+            raise UsageError(f"kernels can't be compiled: {reason}")
 
     def count(self) -> int:
         count = ctypes.c_int()
@@ -307,6 +336,41 @@ class CudaDriver:
         self._enter(device)
         code = self._cuda.cuCtxEnablePeerAccess(theirs, ctypes.c_uint(0))
         return code in (0, _ALREADY_ENABLED)
+
+    def export(self, device: int, address: int) -> bytes:
+        self._enter(device)
+        handle = _Handle()
+        code = self._cuda.cuIpcGetMemHandle(ctypes.byref(handle), ctypes.c_uint64(address))
+        if code:
+            raise UsageError(f"device {device}: its memory can't be shared with other processes: {self._text(code)}")
+        return bytes(handle)
+
+    def open(self, device: int, handle: bytes) -> int:
+        self._enter(device)
+        address = ctypes.c_uint64()
+        code = self._cuda.cuIpcOpenMemHandle_v2(
+            ctypes.byref(address), _Handle.from_buffer_copy(handle), ctypes.c_uint(_LAZY_PEER_ACCESS)
+        )
+        if code:
+            raise UsageError(f"device {device}: memory of another process can't be opened: {self._text(code)}")
+        return address.value
+
+    def shut(self, device: int, address: int) -> None:
+        self._enter(device)
+        self._do("cuIpcCloseMemHandle", ctypes.c_uint64(address))
+
+    def register(self, memory: Bytes) -> int:
+        self._enter(0)
+        there = ctypes.c_uint64()
+        self._do(
+            "cuMemHostRegister_v2", _place(memory), ctypes.c_size_t(memory.nbytes), ctypes.c_uint(_PORTABLE_AND_MAPPED)
+        )
+        self._do("cuMemHostGetDevicePointer_v2", ctypes.byref(there), _place(memory), ctypes.c_uint(0))
+        return there.value
+
+    def unregister(self, memory: Bytes) -> None:
+        self._enter(0)
+        self._do("cuMemHostUnregister", _place(memory))
 
     def owner(self, address: int) -> int | None:
         kind, device = ctypes.c_uint(), ctypes.c_int()

@@ -1,12 +1,14 @@
 """A device that is not there: the kernels of GPUs on CPU threads, behind the same calls as the driver's.
 
 Every thread of every block is a thread of this process, so that a launch has the concurrency of a GPU, though not its
-memory. Work is done when it is asked for; streams and events order nothing more than that.
+memory. Work is done when it is asked for; streams and events order nothing more than that. Memory of a device is a file
+without a name, so that another process can open it, as CUDA IPC does.
 """
 
 from __future__ import annotations
 
 import itertools
+import os
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
@@ -18,16 +20,20 @@ from numpy.typing import NDArray
 
 from algocc.errors import RunError, UsageError
 from algocc.kernels import block, grid
+from algocc.kernels.grid import Key
 from algocc.kernels.layout import LINE
-from algocc.kernels.ptx import Key
 from algocc.runtime.cuda.driver import Bytes, Facts
+from algocc.runtime.heap import PAGE, mapped, nameless
 from algocc.runtime.memory import address, aligned
+
+MOST_THREADS = 5
+"""Threads of a block, however many the host asks for: a kernel is right with any number, and cores are few."""
 
 
 @cache
 def compiled(key: Key) -> Any:
     """The kernel for an operator and type: (words of a thread, parameter blocks) → None, without the interpreter's lock."""
-    kernel = grid.build(grid.specialise(block, *key), inline=numba.njit(error_model="numpy"), stamp="")
+    kernel = grid.kernel(block, key, inline=numba.njit(error_model="numpy"))
     inner = numba.njit(error_model="numpy")(kernel)
     enter = block.enter
 
@@ -45,15 +51,19 @@ class ThreadDriver:
     processors: blocks that a device runs at the same time.
     rests: one in so many arrivals at a barrier is late; 0 for none.
     links: pairs of devices that reach each other; all if not given.
+    lies: pairs of which that is said, though what the first writes to the second's memory gets lost.
     """
 
     def __init__(
         self, *, devices: int = 1, processors: int = 64, rests: int = 0, links: set[tuple[int, int]] | None = None,
-        cooperative: bool = True, seed: int = 0,
+        lies: set[tuple[int, int]] | None = None, cooperative: bool = True, seed: int = 0,
     ) -> None:  # fmt: skip
         self._devices, self._processors, self._cooperative = devices, processors, cooperative
         self._rests, self._links, self._seed = rests, links, seed
+        self._lies = lies or set()
         self._memory: dict[int, tuple[int, Bytes]] = {}
+        self._files: dict[int, int] = {}
+        self._foreign: dict[int, Bytes] = {}
         self._keep: list[Any] = []
         self._kernels: list[Key] = []
         self._numbers = itertools.count(1)
@@ -63,6 +73,9 @@ class ThreadDriver:
         self._capture: list[tuple[Any, ...]] | None = None
         self._graphs: dict[int, list[tuple[Any, ...]]] = {}
 
+    def check_compiler(self) -> None:
+        return None
+
     def count(self) -> int:
         return self._devices
 
@@ -70,12 +83,14 @@ class ThreadDriver:
         return Facts("CPU threads", "sm_90", self._processors, self._cooperative, 1 << 30)
 
     def allocate(self, device: int, size: int) -> int:
-        memory = aligned(max(size, 1), 256)
-        self._memory[address(memory)] = (device, memory)
-        return address(memory)
+        fd, memory = _file(max(size, 1))
+        begin = address(memory)
+        self._memory[begin], self._files[begin] = (device, memory), fd
+        return begin
 
     def free(self, device: int, address: int) -> None:
-        del self._memory[address]
+        os.close(self._files.pop(address))
+        del self._memory[address]  # last: from here on the address may be another thread's
 
     def shared(self, size: int) -> tuple[Bytes, int]:
         memory = aligned(size)
@@ -110,7 +125,11 @@ class ThreadDriver:
         if self._capture is not None:
             self._capture.append((device, kernel, blocks, threads, argument, stream))
             return
+        lost = {peer for a, peer in self._lies if a == device}
+        kept = [(memory, memory.copy()) for owner, memory in self._memory.values() if owner in lost]
         self._launch([(kernel, blocks, threads, argument)])
+        for memory, before in kept:
+            memory[:] = before
 
     def launch_together(self, launches: list[tuple[int, int, int, int]]) -> None:
         """Launches of several devices at once, each (kernel, blocks, threads, argument)."""
@@ -119,6 +138,7 @@ class ThreadDriver:
     def _launch(self, launches: list[tuple[int, int, int, int]]) -> None:
         work = []
         for kernel, blocks, threads, argument in launches:
+            threads = min(threads, MOST_THREADS)
             words, _ = self._team(argument, blocks, threads)
             run = compiled(self._kernels[kernel])
             work += [(run, address(words) + 8 * block.SELF_WORDS * i, argument) for i in range(blocks * threads)]
@@ -177,6 +197,34 @@ class ThreadDriver:
     def reach(self, device: int, peer: int) -> bool:
         return device == peer or self._links is None or (device, peer) in self._links
 
+    def export(self, device: int, address: int) -> bytes:
+        if address not in self._files:
+            raise UsageError(f"device {device}: {address:#x} does not begin an allocation, so it can't be shared")
+        where = f"{os.getpid()} {self._files[address]} {len(self._memory[address][1])}"
+        return where.encode().ljust(64, b"\0")
+
+    def open(self, device: int, handle: bytes) -> int:
+        process, fd, size = map(int, handle.rstrip(b"\0").split())
+        try:
+            own = os.open(f"/proc/{process}/fd/{fd}", os.O_RDWR)
+        except OSError as error:
+            raise UsageError(f"device {device}: memory of process {process} can't be opened: {error.strerror}") from error
+        try:
+            memory = np.frombuffer(mapped(own, size, "memory of another process"), np.uint8)
+        finally:
+            os.close(own)
+        self._foreign[address(memory)] = memory
+        return address(memory)
+
+    def shut(self, device: int, address: int) -> None:
+        del self._foreign[address]
+
+    def register(self, memory: Bytes) -> int:
+        return address(memory)
+
+    def unregister(self, memory: Bytes) -> None:
+        return None
+
     def owner(self, address: int) -> int | None:
         for begin, (device, memory) in self._memory.items():
             if begin <= address < begin + len(memory):
@@ -190,3 +238,9 @@ class ThreadDriver:
                     raise RunError(f"{where:#x} is memory of device {owner}, not of {device}")
                 return memory[where - begin : where - begin + size]
         raise UsageError(f"{where:#x} is no memory of a device")
+
+
+def _file(size: int) -> tuple[int, Bytes]:
+    """Memory in a file without a name, and its descriptor."""
+    fd = nameless(-(-size // PAGE) * PAGE, "a device on CPU threads")
+    return fd, np.frombuffer(mapped(fd, size, "a device on CPU threads"), np.uint8)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from xml.parsers import expat
 
-from algocc.exchange.place import Place
+from algocc.place import Place
 
 MOST_ELEMENTS = 1_000_000
-MOST_DEPTH = 8
 MOST_ATTRIBUTES = 64
 
 
@@ -22,8 +21,8 @@ class Element:
     children: list[Element] = field(default_factory=list)
 
 
-def parse(data: bytes, file: str) -> Element:
-    """The root of an XML file.
+def parse(data: bytes, file: str, *, depth: int = 8, outline: str = "algo > gpu > tb > step") -> Element:
+    """The root of an XML file whose elements nest at most `depth` deep, as in `outline`.
 
     Raises UsageError, with line and column, for what is not well-formed, or beyond the limits above.
     """
@@ -40,9 +39,9 @@ def parse(data: bytes, file: str) -> Element:
         nonlocal elements
         elements += 1
         if elements > MOST_ELEMENTS:
-            here().refuse(f"more than {MOST_ELEMENTS} elements", wanted="a schedule, which has fewer")
-        if len(stack) > MOST_DEPTH:
-            here().refuse(f"elements nested more than {MOST_DEPTH} deep", wanted="algo > gpu > tb > step")
+            here().refuse(f"more than {MOST_ELEMENTS} elements", wanted=f"fewer, in {outline}")
+        if len(stack) > depth:
+            here().refuse(f"elements nested more than {depth} deep", wanted=outline)
         if len(attributes) > MOST_ATTRIBUTES:
             here().refuse(f"<{tag}> has {len(attributes)} attributes", wanted=f"at most {MOST_ATTRIBUTES}")
         element = Element(tag, attributes, parser.CurrentLineNumber)

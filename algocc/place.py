@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from algocc.errors import UsageError, near
+from algocc.errors import UsageError, legible, near
 
 
 @dataclass(frozen=True)
@@ -23,18 +23,19 @@ class Place:
 
     def __str__(self) -> str:
         line = f":{self.line}" if self.line else ""
-        return f"{self.file}{line}" + (f": {self.what}" if self.what else "")
+        return f"{self.file}{line}" + (f": {legible(self.what)}" if self.what else "")
 
     def refuse(self, found: str, *, wanted: str = "", mend: str = "") -> NoReturn:
         """Raise the UsageError that says where, found, wanted and the mend."""
-        text = f"{self}: {found}"
-        text += f", wanted {wanted}" if wanted else ""
+        text = f"{self}: {legible(found)}"
+        text += f", wanted {legible(wanted)}" if wanted else ""
         raise UsageError(text + (f"; {mend}" if mend else ""))
 
     def unknown(self, kind: str, word: str, known: Iterable[str]) -> NoReturn:
         """Refuse a word that is none of the known ones."""
         known = list(known)
-        raise UsageError(f"{self}: unknown {kind} {word!r}{near(word, known)}; known: {', '.join(known)}")
+        found = f"unknown {kind} {legible(word)!r}{near(word[:100], known)}; known: {', '.join(known)}"
+        raise UsageError(f"{self}: {legible(found, most=1000)}")
 
 
 @dataclass
