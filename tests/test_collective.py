@@ -200,7 +200,7 @@ NONSENSE = {
     "all_to_all_v: counts: wanted 1 rows of 1 whole": lambda: all_to_all_v(1, counts=[[0.5]]),  # type: ignore[list-item]
     "unknown collective 'allreduce'; did you mean all_reduce": lambda: collective("allreduce", 2),
     "collective broadcast: broadcast() got an unexpected keyword argument 'rot'": lambda: collective("broadcast", 2, rot=1),
-    "collective mine: outputs of 1 ranks, inputs of 2": lambda: custom("mine", inputs=[1, 1], outputs=[[]]),
+    "collective mine: outputs of 1 rank, inputs of 2": lambda: custom("mine", inputs=[1, 1], outputs=[[]]),
     "collective mine: an output wants block 1 of rank 0, which does not exist":
         lambda: custom("mine", inputs=[1], outputs=[[[(0, 1)]]]),
     "collective mine: set 0 is empty": lambda: custom("mine", inputs=[1], outputs=[[[]]]),

@@ -41,7 +41,7 @@ def lower_apart(s: Schedule, *, in_place: bool = False, nodes: Sequence[int] | N
     >>> from algocc.program import listing
     >>> from algocc.schedules.all_pairs import one_shot
     >>> print(listing(lower_apart(one_shot(2))))
-    program one_shot: all_reduce n=2 chunks=1, out of place; 2 lanes, 4 moves, 2 counters, 1 scratch slots a rank
+    program one_shot: all_reduce n=2 chunks=1, out of place; 2 lanes, 4 moves, 2 counters, 1 scratch slot a rank
     rank 0 lane 0
       0: wait c1>=2'; scratch[0] = in[0]; signal c0
       1: wait c1>=1; out[0] = in[0] + r1.scratch[0]; signal c0

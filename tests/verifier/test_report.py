@@ -127,7 +127,7 @@ def test_an_output_that_was_never_written() -> None:
         s.copy(src=0, dst=1, chunk=0)
     r = verify(s.build())
     assert [str(f) for f in r.failures] == ["rank 2: out[0] was never written, wanted {0}"]
-    assert "correct     NO: 1 output chunks are wrong" in summary(r)
+    assert "correct     NO: 1 output chunk is wrong" in summary(r)
 
 
 def test_form_failures_are_reported_not_raised() -> None:
