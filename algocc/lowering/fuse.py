@@ -283,11 +283,16 @@ def _fuse(
         if not is_output[place] and st.content[place] >= 0:
             st.refs[st.content[place]] -= 1
             st.content[place] = -1
-    for place in range(locations):
-        node = st.content[place]
-        # It may settle elsewhere first, at an output that is free; then it is copied here.
-        while node >= 0 and st.home[node] != place and st.resident[place] != node:
-            _settle(st, node, place, len(step_start))
+    # First what a rank copies for itself: others then read the copy, so that `push` may let the same Move write theirs,
+    # and each rank writes as much as the next.
+    for own in (True, False):
+        for place in range(locations):
+            node = st.content[place]
+            if own and (node < 0 or st.home[node] < 0):
+                continue
+            # It may settle elsewhere first, at an output that is free; then it is copied here.
+            while node >= 0 and st.home[node] != place and st.resident[place] != node:
+                _settle(st, node, place, len(step_start))
     return st
 
 

@@ -50,8 +50,9 @@ def order(s: Schedule, moves: Moves, lanes: int) -> Ordered:
     is_scratch = np.zeros(locations + 1, np.int32)
     np.add.at(is_scratch, moves.start[:, 2], 1)
     np.add.at(is_scratch, moves.start[:, 2] + moves.scratch, -1)
+    in_scratch = np.cumsum(is_scratch)[:-1] > 0
     before, after, is_read, level, again_before, again_after = _depend(
-        moves.src_start, moves.src, moves.dst_start, moves.dst, np.cumsum(is_scratch)[:-1] > 0
+        moves.src_start, moves.src, moves.dst_start, moves.dst, in_scratch
     )
     dst = moves.dst[moves.dst_start[:-1]]
     rank = np.searchsorted(moves.start[:, 0], dst, side="right") - 1
@@ -61,7 +62,8 @@ def order(s: Schedule, moves: Moves, lanes: int) -> Ordered:
     lane = rank * lanes + share
 
     sources, destinations = np.diff(moves.src_start), np.diff(moves.dst_start)
-    sequence = np.lexsort((dst, destinations, sources, level, lane))
+    # Within a level first what is in scratch, since others wait for it.
+    sequence = np.lexsort((dst, destinations, sources, ~in_scratch[dst], level, lane))
     ahead, here = sequence[:-1], sequence[1:]
     joins = np.ones(max(total - 1, 0), bool)
     for column in (lane, level, sources, destinations, moves.final):

@@ -4,8 +4,9 @@ before: `out[0] = in[0] + r1.in[0]` on rank 0
 after:  `scratch[0] = in[0]` on rank 1, then `out[0] = in[0] + r1.scratch[0]` on rank 0
 and across nodes: `scratch[0], r0.scratch[0] = in[0]` on rank 1, then `out[0] = in[0] + scratch[0]` on rank 0
 
-What a rank makes itself goes into its scratch by the Move that makes it. Each such copy has a slot of its own, so nothing
-new depends on it but its readers. Valid for Moves whose destinations are all on one rank, as `fuse` gives them.
+What a rank makes itself goes into its scratch by the Move that makes it; what it was given, by Moves before all others, so
+that ranks that exchange their inputs wait for each other once. Each such copy has a slot of its own, so nothing new depends
+on it but its readers. Valid for Moves whose destinations are all on one rank, as `fuse` gives them.
 
 A destination on another node is a message: it is always the copy of one in the sender's own scratch, only the rank that it
 is for reads it, and the Program's order of a lane is the order in which its messages to one rank are sent and received.
@@ -62,14 +63,16 @@ def separate(m: Moves, node: Array) -> Moves:
     """The Moves with copies in scratch for what other ranks read, and in theirs for what other nodes read."""
     locations = int(m.start[-1, 2]) + m.scratch
     place = np.searchsorted(m.start.ravel(), np.arange(locations), side="right") - 1
+    rank, is_scratch = place // 3, place % 3 == Buffer.SCRATCH
+    given = _given(m.src_start, m.src, m.dst_start, m.dst, rank, is_scratch)
     old, src, src_start, dst, dst_start, slot_rank = _separate(
-        m.src_start, m.src, m.dst_start, m.dst, place // 3, place % 3 == Buffer.SCRATCH, node
+        m.src_start, m.src, given, m.dst_start, m.dst, rank, is_scratch, node
     )
     # Room for the new slots at the end of each rank's scratch.
     n = len(node)
     turn = np.zeros(len(slot_rank), np.int64)
-    for rank in range(n):
-        mine = slot_rank == rank
+    for r in range(n):
+        mine = slot_rank == r
         turn[mine] = np.arange(int(mine.sum()))
     more = int(turn.max(initial=-1)) + 1
     start = m.start + more * np.arange(n)[:, None]
@@ -95,9 +98,27 @@ def _first(m: Moves, src: Array, src_start: Array, origin: Array, fresh: Array) 
 
 
 @njit(cache=True, nogil=True)
-def _separate(src_start, src, dst_start, dst, rank, is_scratch, node):  # type: ignore[no-untyped-def]
+def _given(src_start, src, dst_start, dst, rank, is_scratch):  # type: ignore[no-untyped-def]
+    """For each source the location of its rank that held the same before the first Move, if any did; else -1."""
+    found = np.empty(len(src), np.int64)
+    held = np.arange(len(rank))
+    for m in range(len(src_start) - 1):
+        for i in range(src_start[m], src_start[m + 1]):
+            found[i] = held[src[i]]
+        a = src[src_start[m]]
+        for i in range(dst_start[m], dst_start[m + 1]):
+            is_copy = src_start[m + 1] - src_start[m] == 1 and rank[dst[i]] == rank[a] and not is_scratch[dst[i]]
+            held[dst[i]] = found[src_start[m]] if is_copy else -1
+    return found
+
+
+@njit(cache=True, nogil=True)
+def _separate(src_start, src, given, dst_start, dst, rank, is_scratch, node):  # type: ignore[no-untyped-def]
     """For each new Move twice the old one it comes from, plus 1 for a copy; twice its sources; its destinations, new
-    slots numbered after the locations; and the rank of each slot."""
+    slots numbered after the locations; and the rank of each slot.
+
+    In here, value `a` is what location a holds now, and value `locations + a` what it held before the first Move.
+    """
     moves, locations = len(src_start) - 1, len(rank)
     most = moves + len(src)
     slots = np.empty(2 * len(src), np.int64)
@@ -107,33 +128,41 @@ def _separate(src_start, src, dst_start, dst, rank, is_scratch, node):  # type: 
     head = np.full(most, -1, np.int64)  # destinations of each new Move, as cells of `cell`
     tail = np.full(most, -1, np.int64)
     cell = np.empty((len(dst) + 2 * len(src), 2), np.int64)
-    writer = np.full(locations, -1, np.int64)  # new Move that wrote a location last
-    mirror = np.full(locations, -1, np.int64)  # slot of its copy on its own rank
-    maker = np.full(locations, -1, np.int64)  # new Move that writes that copy
-    copies = np.full(locations, -1, np.int64)  # its copies on other nodes, as cells of `copy`
+    maker = np.full(2 * locations, -1, np.int64)  # new Move that made a value
+    mirror = np.full(2 * locations, -1, np.int64)  # slot of its copy on its own rank
+    copies = np.full(2 * locations, -1, np.int64)  # its copies on other nodes, as cells of `copy`
     copy = np.empty((len(src) + 1, 2), np.int64)
     made, cells, slot, copied, at = 0, 0, 0, 0, 0
+    read = np.empty(len(src), np.int64)  # the value that each source of an old Move is, -1 where it is read as it is
     for m in range(moves):
         me = rank[dst[dst_start[m]]]
         for i in range(src_start[m], src_start[m + 1]):
             a = src[i]
-            owner = rank[a]
-            near = node[owner] == node[me]
-            if owner == me or (near and is_scratch[a]):
+            if rank[a] == me or (node[rank[a]] == node[me] and is_scratch[a]):
+                read[i] = -1
+            elif given[i] < 0:
+                read[i] = a
+            else:
+                read[i] = locations + given[i]
+                if maker[read[i]] < 0:
+                    maker[read[i]] = made
+                    old[made] = 2 * m + 1
+                    new_src[at] = 2 * given[i]
+                    at += 1
+                    made += 1
+                    new_start[made] = at
+    for m in range(moves):
+        me = rank[dst[dst_start[m]]]
+        for i in range(src_start[m], src_start[m + 1]):
+            a = read[i]
+            if a < 0:
                 continue
+            owner = rank[a % locations]
+            near = node[owner] == node[me]
             if mirror[a] < 0:
                 mirror[a] = locations + slot
                 slots[slot] = owner
                 slot += 1
-                if writer[a] >= 0:
-                    maker[a] = writer[a]
-                else:
-                    maker[a] = made
-                    old[made] = 2 * m + 1
-                    new_src[at] = 2 * a
-                    at += 1
-                    made += 1
-                    new_start[made] = at
                 cell[cells, 0], cell[cells, 1] = mirror[a], -1
                 if head[maker[a]] < 0:
                     head[maker[a]] = cells
@@ -157,11 +186,10 @@ def _separate(src_start, src, dst_start, dst, rank, is_scratch, node):  # type: 
                     slot += 1
         old[made] = 2 * m
         for i in range(src_start[m], src_start[m + 1]):
-            a = src[i]
-            near = node[rank[a]] == node[me]
-            if rank[a] == me or (near and is_scratch[a]):
-                new_src[at] = 2 * a
-            elif near:
+            a = read[i]
+            if a < 0:
+                new_src[at] = 2 * src[i]
+            elif node[rank[a % locations]] == node[me]:
                 new_src[at] = 2 * mirror[a]
             else:
                 c = copies[a]
@@ -177,7 +205,7 @@ def _separate(src_start, src, dst_start, dst, rank, is_scratch, node):  # type: 
                 cell[tail[made], 1] = cells
             tail[made] = cells
             cells += 1
-            writer[dst[i]] = made
+            maker[dst[i]] = made
             mirror[dst[i]] = copies[dst[i]] = -1
         made += 1
         new_start[made] = at
