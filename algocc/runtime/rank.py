@@ -30,8 +30,11 @@ APART_BYTES = 64 << 20
 """Scratch of all ranks of a program together, where tiles can be so small. A message costs some µs, and on busy processors
 a tile costs turns of all ranks, which the scheduler may take milliseconds for, so there are few."""
 
-CACHED_BYTES = 1 << 20
+CACHED_BYTES = 8 << 20
 """The same where every rank has a processor and none sends messages: what is written stays in the caches until it is read."""
+
+SETS = 4
+"""Scratches that iterations use in turns there, a power of 2, so that a rank may be so many tiles ahead of its readers."""
 
 MOST_TWICE = 256 << 10
 """Bytes of scratch that a program of one round has twice, so that it needs no counters."""
@@ -101,9 +104,9 @@ def staging_bytes(members: int, *, messages: bool) -> int:
     return APART_BYTES if messages or members > (os.cpu_count() or 1) else CACHED_BYTES
 
 
-def tile_bytes(program: Program, *, apart: bool, staging: int) -> int:
+def tile_bytes(program: Program, *, apart: bool, staging: int, sets: int = 1) -> int:
     """Bytes of a chunk that one iteration handles."""
-    return max(SMALLEST_TILE, staging // max(1, program.scratch * program.n)) if apart else TILE_BYTES
+    return max(SMALLEST_TILE, staging // max(1, program.scratch * program.n * sets)) if apart else TILE_BYTES
 
 
 def prelude(p: Program, lane: int) -> int:
@@ -143,6 +146,14 @@ def without_counters(p: Program) -> Program:
         p, wait_start=starts, wait_counter=none, wait_value=none, wait_lag=none, signal_start=starts, signal_counter=none,
         counter_writer=none, counter_waiter=none, counter_total=none,
     )  # fmt: skip
+
+
+def in_turns(p: Program, sets: int) -> Program:
+    """before: scratch is used again by the next iteration; after: by the one `sets` later.
+
+    Valid where iterations use so many scratches in turns, counted through all calls.
+    """
+    return replace(p, wait_lag=p.wait_lag * sets)
 
 
 def touching(p: Program, rank: int) -> list[int]:
@@ -210,12 +221,17 @@ class Ready:
         self.full = program
         if outside:
             program = without_messages(program, outside)
-        tile = tile or tile_bytes(program, apart=apart, staging=staging)
+        sets = SETS if apart and staging == CACHED_BYTES else 1
+        tile = tile or tile_bytes(program, apart=apart, staging=staging, sets=sets)
         self.plan: Plan = plan(program, count=count, element=e, tile_bytes=tile)
         twice = self.plan.scratch * e.size <= MOST_TWICE and self.plan.iterations == 1
         one_round = twice and apart and not outside and of_one_round(program)
         if one_round:
             program = without_counters(program)
+            self.plan = plan(program, count=count, element=e, tile_bytes=tile)
+        sets = sets if self.plan.iterations > 1 else 1
+        if sets > 1:
+            program = in_turns(program, sets)
             self.plan = plan(program, count=count, element=e, tile_bytes=tile)
         self.program, self.rank, self.apart = program, rank, apart
         ready, n = self.plan, program.n
@@ -228,7 +244,7 @@ class Ready:
         in_record = one_round and ready.scratch * e.size <= at.ROOM
         counters = len(program.counter_total) * at.LINE if node.member == 0 else 0
         text = -(-len(self.text) // at.LINE) * at.LINE
-        self._memory = node.allocate(counters + text + scratch * (1 + one_round), f"scratch of {program.name}")
+        self._memory = node.allocate(counters + text + scratch * (sets + one_round), f"scratch of {program.name}")
         self._memory[: counters + text] = 0
         self._memory[counters : counters + len(self.text)] = np.frombuffer(self.text, np.uint8)
         start = address(self._memory)
@@ -268,6 +284,7 @@ class Ready:
         block[at.PRELUDE] = prelude(program, rank) if apart and ready.iterations and not outside else 0
         block[at.LEAVERS], block[at.LEAVER_COUNT] = address(self._leavers), len(leavers)
         block[at.FIRST] = (state.first + 2**63) % 2**64 - 2**63
+        block[at.SETS], block[at.SET_BYTES] = sets - 1, scratch
         if one_round:
             block[at.SECOND] = at.IN_RECORD if in_record else scratch
             block[at.COUNTERS] = start  # there are none; the prelude need not wait until the gate tells

@@ -1,5 +1,7 @@
 """Communicators at the edges of what callers pass: every count, every address, every order; nothing outside is touched."""
 
+import contextlib
+import time
 from itertools import permutations
 
 import numpy as np
@@ -7,9 +9,10 @@ import pytest
 
 from algocc.catalog import algorithms
 from algocc.collective import COLLECTIVES
+from algocc.errors import UsageError
 from algocc.kernels.operators import ELEMENTS
 from algocc.lowering import lower
-from algocc.runtime import buffer_elements, count_wrong, expected, make_inputs
+from algocc.runtime import buffer_elements, communicator, count_wrong, expected, make_inputs
 from algocc.runtime import rank as module
 from algocc.runtime.communicator import APART_UP_TO, ROOTED
 from algocc.runtime.launch import spawn
@@ -169,6 +172,39 @@ def test_chunks_around_a_slot(threads, monkeypatch):
 
     options = {"threads": True} if threads else {"start": "fork"}
     spawn(work, 4, timeout=20, **options)
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_ranks_that_are_tiles_ahead_of_others(n, monkeypatch):
+    """Every algorithm, in calls of fewer and of more tiles than there are sets of scratch, each rank late now and then."""
+    for name in ("APART_BYTES", "CACHED_BYTES", "MOST_TWICE"):
+        monkeypatch.setattr(module, name, 0)
+    monkeypatch.setattr(module, "SMALLEST_TILE", 64)
+    monkeypatch.setattr(communicator, "APART_UP_TO", 1 << 30)
+    schedules = []
+    for make in algorithms().values():
+        with contextlib.suppress(UsageError):
+            schedules.append(make(n))
+    calls = []
+    for s in schedules:
+        c = s.collective
+        for tiles in (5, 1, 23) if c.name != "barrier" else ():
+            count = 16 * tiles * c.chunks
+            data = make_inputs(c, count, "int32")
+            calls.append((s, count, data, expected(c, data)))
+
+    def work(comm):
+        r = comm.rank
+        late = np.random.default_rng(r)
+        for s, count, data, wanted in calls:
+            if late.random() < 0.2:
+                time.sleep(1e-3)
+            out = np.zeros(wanted[r].size, np.int32) if s.collective.outputs[r] else None
+            comm.run(s, data[r] if s.collective.inputs[r] else None, out=out)
+            assert out is None or count_wrong([out], [wanted[r]]) == 0, (s.name, count)
+
+    assert module.SETS > 1
+    run(work, n, timeout=60)
 
 
 def test_totals_that_divide_though_counts_do_not():
