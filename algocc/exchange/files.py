@@ -12,7 +12,7 @@ from algocc.collective import Collective
 from algocc.errors import ScheduleError, UsageError
 from algocc.exchange.assemble import assemble
 from algocc.exchange.fifo import SLOTS, least_slots, work_of
-from algocc.exchange.judge import Verdict, fault_failures, judge, misfits
+from algocc.exchange.judge import Verdict, fault_failures, judge, misfits, wrong_outputs
 from algocc.exchange.meaning import claim, meaning
 from algocc.exchange.memory import settle
 from algocc.exchange.msccl import Algo, read_xml
@@ -173,7 +173,7 @@ def _verdict(f: Imported, mode: bool, slots: int, idempotent: bool, most: int) -
     odd = misfits(work, values, f.collective)
     if odd is not None:
         notes.append(
-            f"{odd}: a chunk takes the place of another: it runs only for counts divisible by {f.collective.chunks}"
+            f"{odd}: a chunk takes the place of another, or is added to it: it runs only for counts divisible by {f.collective.chunks}"
         )
     if mode not in f.modes:
         notes.append(f"{f.file}: {'in place' if mode else 'out of place'} is not a mode that the file declares")
@@ -185,10 +185,24 @@ def _verdict(f: Imported, mode: bool, slots: int, idempotent: bool, most: int) -
 def schedule(f: Imported, *, in_place: bool | None = None) -> Schedule:
     """The schedule that a file amounts to, for connections with room for every message.
 
-    Raises UsageError if it is none: its steps do not fit together, or it uses a switch.
+    Raises UsageError if it is none: its steps do not fit together, it uses a switch, its counts are not in it, or it
+    adds chunks of different lengths.
     """
     mode = f.modes[0] if in_place is None else in_place
+    if f.source.coll == "alltoallv":
+        raise UsageError(
+            f"{f.file}: no schedule: the counts of alltoallv are not in the file, and its blocks may be of other lengths; "
+            'if they are all equal, say coll="alltoall"'
+        )
     work = f.work(MANY_SLOTS)
     _check_size(f, work)
-    work, _ = settle(work, f.collective, mode)
-    return to_schedule(work, f.collective, f.name)
+    work, memory = settle(work, f.collective, mode)
+    s = to_schedule(work, f.collective, f.name)
+    values = play(work, topological(work), f.collective, memory)
+    odd = misfits(work, values, f.collective, copies=False)
+    if odd is not None and not wrong_outputs(values, f.collective):
+        raise UsageError(
+            f"{odd}: no schedule: it adds data of another length, which goes unnoticed as no output needs it and a file's "
+            "chunks are all equal; those of a schedule may differ by an element: leave it out"
+        )
+    return s

@@ -122,12 +122,21 @@ def equal_chunks(c: Collective) -> Collective:
     )
 
 
-def misfits(work: Work, values: Values, c: Collective) -> Place | None:
-    """Where a chunk is first put in the place of one that may be longer or shorter, unless all are equal."""
+def misfits(work: Work, values: Values, c: Collective, *, copies: bool = True) -> Place | None:
+    """Where a chunk is first added to one that may be longer or shorter, or with `copies` takes its place in an output.
+
+    Parts of a block differ by an element where their number does not divide it.
+    """
+
+    def part(v: int) -> int:
+        return values.like[v] % c.chunks
+
     for t, task in enumerate(work.tasks):
-        for i, made in enumerate(values.made[t]):
-            for _, b, chunk in task.dsts:
-                if b == Buffer.OUTPUT and made != NOTHING and values.like[made] % c.chunks != (chunk + i) % c.chunks:
+        for i, (read, made) in enumerate(zip(values.read[t], values.made[t], strict=True)):
+            if len({part(v) for v in read if v != NOTHING}) > 1:
+                return task.place
+            for _, b, chunk in task.dsts if copies else ():
+                if b == Buffer.OUTPUT and made != NOTHING and part(made) != (chunk + i) % c.chunks:
                     return task.place
     return None
 
