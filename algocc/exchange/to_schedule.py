@@ -15,7 +15,7 @@ import numpy as np
 
 from algocc.collective import Buffer, Collective
 from algocc.errors import UsageError
-from algocc.exchange.judge import is_fetched, rounds_of
+from algocc.exchange.judge import circles, fault_failures, is_fetched, rounds_of
 from algocc.exchange.tasks import Cell, Task, Work, topological
 from algocc.table import COLUMNS, Action, Schedule
 
@@ -89,8 +89,9 @@ def to_schedule(work: Work, c: Collective, name: str) -> Schedule:
     Raises UsageError for tasks that wait in a circle, do not fit together, or go through a switch.
     """
     order = topological(work)
-    if work.faults or work.ambiguous or len(order) < len(work.tasks):
-        raise UsageError(f"{name}: no schedule: its steps do not fit together")
+    faults = fault_failures(work.faults + work.ambiguous)
+    if faults or len(order) < len(work.tasks):
+        raise UsageError(f"{name}: no schedule: its steps do not fit together: {(faults or circles(work))[0]}")
     rounds = {id(m): r for m, r in rounds_of(work)}
     rank = {t: r for r, lane in zip(work.lane_rank, work.lanes, strict=True) for t in lane}
     scratch = work.scratch
