@@ -36,8 +36,8 @@ COMMANDS = {
     "run": ("algocc.cli.execute", "Verify a schedule, run it on CPU threads, check every element."),
     "bench": ("algocc.cli.bench", "Time a collective over a range of sizes, as nccl-tests does."),
     "tune": ("algocc.cli.tune", "Measure which schedule is fastest on this machine, for schedule=auto."),
-    "import": ("algocc.cli.foreign", "Read an MSCCL or MSCCL++ file, and keep it as a schedule."),
-    "export": ("algocc.cli.foreign", "Write a schedule for MSCCL, MSCCL++, a simulator, or a picture of it."),
+    "import": ("algocc.cli.convert", "Read an MSCCL or MSCCL++ file, and keep it as a schedule."),
+    "export": ("algocc.cli.convert", "Write a schedule for MSCCL, MSCCL++, a simulator, or a picture of it."),
     "doctor": ("algocc.cli.look", "What this machine has, and what an extra would add."),
 }
 """The module of each command, and its line in the help."""

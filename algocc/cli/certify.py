@@ -11,7 +11,7 @@ from algocc.certificate import certify, dumps
 from algocc.cli import options, source
 from algocc.cli.output import progress
 from algocc.cli.subject import subject
-from algocc.errors import UsageError, counted
+from algocc.errors import ScheduleError, UsageError, counted
 from algocc.exchange import SLOTS
 from algocc.proofs import check
 
@@ -27,6 +27,8 @@ def certify_command(
 ) -> None:
     what = subject(schedule, n, dict(params), mode=None, in_place=in_place, slots=SLOTS, lanes=1)
     with progress(f"certifying {what.name} (the first time, compiling)"), source.bounded_memory():
+        if what.file and not (report := what.judge(None)[0]).correct:
+            raise ScheduleError(f"{what.name} is wrong, so there is nothing to certify: {report.failures[0]}")
         s = what.schedule()
         certificate = certify(s, in_place=what.in_place)
         text = dumps(certificate)

@@ -12,7 +12,6 @@ from algocc.cli import foreign, gpu, options, source
 from algocc.cli.output import aligned, progress, say_json, say_verdict
 from algocc.decorator import Algorithm
 from algocc.errors import UsageError, counted
-from algocc.exchange import MODES
 from algocc.verifier import Report, summary, verify
 from algocc.verifier.counterexample import Counterexample, smallest_counterexample
 
@@ -43,10 +42,14 @@ def verify_command(
     if foreign.is_foreign(schedule):
         if backend == "cuda":
             raise UsageError(f"{schedule}: --backend cuda is for schedules; `algocc import` makes one of the file")
+        if not program:
+            raise UsageError(f"{schedule}: --no-program: a file of another tool is a program; there is nothing else to verify")
         return foreign.verify_file(
-            schedule, n=ns[0] if ns else None, mode=mode, in_place=in_place, slots=slots, op=op, as_json=as_json
-        )
-    in_place = MODES[mode] if mode else in_place
+            foreign.load(schedule, ns or (), params=params, lanes=lanes, slots=slots),
+            mode=mode, in_place=in_place, slots=slots, op=op, reduction_order=reduction_order, as_json=as_json,
+        )  # fmt: skip
+    foreign.own_only(schedule, slots)
+    in_place = bool(foreign.one_mode(mode, in_place))
     algorithm = source.load(schedule)
     ns = ns or [source.ranks(algorithm, None)]
     modes = {"op": op, "in_place": in_place, "lanes": lanes, "program": program}

@@ -38,12 +38,13 @@ def subject(
 ) -> Subject:
     """What a name on the command line stands for."""
     if foreign.is_foreign(name):
-        f = foreign.load(name, n)
+        f = foreign.load(name, [n], params=params, lanes=lanes, slots=slots)
         return _file(f, foreign.modes(f, mode, in_place)[0], slots)
+    foreign.own_only(name, slots)
     algorithm = source.load(name)
     with source.bounded_memory():
         s = source.build(algorithm, source.ranks(algorithm, n), params)
-    return _schedule(s, exchange.MODES[mode] if mode else in_place, lanes)
+    return _schedule(s, bool(foreign.one_mode(mode, in_place)), lanes)
 
 
 def _file(f: exchange.Imported, in_place: bool, slots: int) -> Subject:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from algocc.collective import Collective
 from algocc.errors import ScheduleError, UsageError
 from algocc.exchange.assemble import assemble
 from algocc.exchange.fifo import SLOTS, least_slots, work_of
-from algocc.exchange.judge import Verdict, fault_failures, judge, misfits
+from algocc.exchange.judge import Verdict, equal_chunks, fault_failures, judge, misfits, wrong_outputs
 from algocc.exchange.meaning import claim, meaning
 from algocc.exchange.memory import settle
 from algocc.exchange.msccl import Algo, read_xml
@@ -23,7 +23,8 @@ from algocc.exchange.to_schedule import to_schedule
 from algocc.exchange.values import Values, play
 from algocc.place import Notes
 from algocc.program import Program
-from algocc.table import Schedule
+from algocc.table import Failure, Schedule
+from algocc.verifier import verify, verify_program
 
 MOST_BYTES = 64 << 20
 MOST_LANES = 1 << 14
@@ -121,13 +122,23 @@ def unswept() -> Iterator[None]:
 
 def tasks_of(f: Imported, *, in_place: bool | None = None, slots: int = SLOTS) -> tuple[Work, Values, Program | None]:
     """The tasks of a file in a mode, their values, and the Program; None if a fault keeps it from being one."""
-    mode = f.modes[0] if in_place is None else in_place
+    mode = _mode(f, in_place)
     work = f.work(slots)
     _check_size(f, work)
     work, memory = settle(work, f.collective, mode)
     values = play(work, topological(work), f.collective, memory)
     p = None if work.faults else assemble(work, values, f.collective, name=f.name, in_place=mode)
     return work, values, p
+
+
+def _mode(f: Imported, in_place: bool | None) -> bool:
+    """The mode asked for, or the first that the file declares."""
+    mode = f.modes[0] if in_place is None else in_place
+    if mode and not len(f.collective.alias):
+        raise UsageError(
+            f"{f.file}: {f.collective.name} has no in-place form: no input shares memory with an output; it is for out of place"
+        )
+    return mode
 
 
 def _check_size(f: Imported, work: Work) -> None:
@@ -154,16 +165,29 @@ def program(f: Imported, *, in_place: bool | None = None, slots: int = SLOTS) ->
 
 
 def verdict(
-    f: Imported, *, in_place: bool | None = None, slots: int = SLOTS, idempotent: bool = False, most: int = 20
-) -> Verdict:
+    f: Imported, *, in_place: bool | None = None, slots: int = SLOTS, idempotent: bool = False,
+    reduction_order: bool = False, most: int = 20,
+) -> Verdict:  # fmt: skip
     """What holds of a file, in the mode asked for or the first that it declares.
 
     slots: of each connection of an XML file. idempotent: for operators that do not mind a contribution added twice.
+    reduction_order: find out in what order contributions are combined, of a file that has a schedule; a note if it has none.
     most: failures reported.
     """
-    mode = f.modes[0] if in_place is None else in_place
+    mode = _mode(f, in_place)
     with unswept():
-        return _verdict(f, mode, slots, idempotent, most)
+        v = _verdict(f, mode, slots, idempotent, most)
+    return _ordered(f, v, idempotent) if reduction_order and v.correct else v
+
+
+def _ordered(f: Imported, v: Verdict, idempotent: bool) -> Verdict:
+    """The verdict with the order of reductions, which is that of the schedule that the file amounts to."""
+    try:
+        s = schedule(f, in_place=v.report.in_place)
+    except UsageError as error:
+        return replace(v, notes=(*v.notes, f"the order of reductions is not known: {error}"))
+    r = verify(s, in_place=v.report.in_place, op="max" if idempotent else None, program=False, reduction_order=True)
+    return replace(v, report=replace(v.report, order=r.order, order_text=r.order_text))
 
 
 def _verdict(f: Imported, mode: bool, slots: int, idempotent: bool, most: int) -> Verdict:
@@ -173,7 +197,7 @@ def _verdict(f: Imported, mode: bool, slots: int, idempotent: bool, most: int) -
     odd = misfits(work, values, f.collective)
     if odd is not None:
         notes.append(
-            f"{odd}: a chunk takes the place of another: it runs only for counts divisible by {f.collective.chunks}"
+            f"{odd}: a chunk takes the place of another, or is added to it: it runs only for counts divisible by {f.collective.chunks}"
         )
     if mode not in f.modes:
         notes.append(f"{f.file}: {'in place' if mode else 'out of place'} is not a mode that the file declares")
@@ -185,10 +209,34 @@ def _verdict(f: Imported, mode: bool, slots: int, idempotent: bool, most: int) -
 def schedule(f: Imported, *, in_place: bool | None = None) -> Schedule:
     """The schedule that a file amounts to, for connections with room for every message.
 
-    Raises UsageError if it is none: its steps do not fit together, or it uses a switch.
+    Raises UsageError if it is none: its steps do not fit together, it uses a switch, its counts are not in it, or it
+    adds chunks of different lengths; ScheduleError if it races.
     """
-    mode = f.modes[0] if in_place is None else in_place
-    work = f.work(MANY_SLOTS)
-    _check_size(f, work)
-    work, _ = settle(work, f.collective, mode)
-    return to_schedule(work, f.collective, f.name)
+    mode = _mode(f, in_place)
+    if f.source.coll == "alltoallv":
+        raise UsageError(
+            f"{f.file}: no schedule: the counts of alltoallv are not in the file, and its blocks may be of other lengths; "
+            'if they are all equal, say coll="alltoall"'
+        )
+    work, values, p = tasks_of(f, in_place=mode, slots=MANY_SLOTS)
+    s = to_schedule(work, f.collective, f.name)
+    race = _race(p, f.collective)
+    if race and isinstance(f.source, Algo):  # it may be in order only as senders wait for room
+        race = _race(tasks_of(f, in_place=mode)[2], f.collective)
+    if race:
+        raise ScheduleError(f"{f.file}: no schedule: it races, so no order of its steps is the right one: {race}")
+    odd = misfits(work, values, f.collective, copies=False)
+    if odd is not None and not wrong_outputs(values, f.collective):
+        raise UsageError(
+            f"{odd}: no schedule: it adds data of another length, which goes unnoticed as no output needs it and a file's "
+            "chunks are all equal; those of a schedule may differ by an element: leave it out"
+        )
+    return s
+
+
+def _race(p: Program | None, c: Collective) -> Failure | None:
+    """The first two accesses of a Program that nothing orders; None if there are none."""
+    if p is None:
+        return None
+    checked = verify_program(replace(p, collective=equal_chunks(c)), idempotent=True, most=1000)
+    return next((x for x in checked.failures if x.level == "race"), None) if not checked.race_free else None

@@ -153,8 +153,8 @@ def _runs(s: Schedule, memory: Memory, i: int, at: int, count: int) -> list[tupl
     rank, peer, action = int(s.rank[i]), int(s.peer[i]), int(s.action[i])
     cells = [
         (
-            memory.cell(rank, int(s.buffer[i]), int(s.chunk[i]) + k),
-            memory.cell(peer, int(s.peer_buffer[i]), int(s.peer_chunk[i]) + k),
+            memory.name(rank, int(s.buffer[i]), int(s.chunk[i]) + k),
+            memory.name(peer, int(s.peer_buffer[i]), int(s.peer_chunk[i]) + k),
         )
         for k in range(at, at + count)
     ]

@@ -18,7 +18,7 @@ from algocc.place import Place
 from algocc.program import Program
 from algocc.table import Failure, chunk_name
 from algocc.verifier import Report, summary, verify_program
-from algocc.verifier.explain import MOST_VALUES, input_of, spell
+from algocc.verifier.explain import MOST_VALUES, input_of, spell, who
 from algocc.verifier.report import bounds_of
 
 
@@ -54,6 +54,10 @@ class Verdict:
         }
 
 
+RESTATED = ("does not hold", "is not divided exactly once", "deadlock")
+"""What a Program's failures begin with that are told in the file's own terms; a wrong sum has no average either."""
+
+
 def fault_failures(faults: list[tuple[int, str, str, Any]]) -> list[Failure]:
     """Faults of form as the failures of a report."""
     return [Failure("form", None, rank, None, found, wanted, str(at)) for rank, found, wanted, at in faults]
@@ -74,7 +78,7 @@ def judge(
         checked = verify_program(replace(program, collective=equal_chunks(c)), idempotent=idempotent, most=most)
         facts["program"] = checked
         failures += circles(work)
-        failures += [f for f in checked.failures if not f.found.startswith(("does not hold", "deadlock"))]
+        failures += [f for f in checked.failures if not f.found.startswith(RESTATED)]
         if checked.deadlock_free and checked.outcome is not None:
             outcome = checked.outcome
             wrong = wrong_outputs(values, c, idempotent=idempotent)
@@ -83,6 +87,10 @@ def judge(
             facts["needs_commutative"] = c.reduces and not outcome.ordered
             facts["needs_idempotent"] = outcome.idempotent and outcome.sets_right
             facts["depth"] = outcome.depth
+            sums = {(rank, chunk_name(Buffer.OUTPUT, chunk)) for rank, chunk in wrong}
+            failures += [
+                f for f in checked.failures if f.found.startswith(RESTATED[1]) and (f.rank, f.chunk) not in sums
+            ]
             if checked.correct and not wrong:
                 unequal = len(unequal_outputs(values, c))
     return Report(**facts, correct=not failures, failures=failures[:most]), unequal
@@ -114,12 +122,21 @@ def equal_chunks(c: Collective) -> Collective:
     )
 
 
-def misfits(work: Work, values: Values, c: Collective) -> Place | None:
-    """Where a chunk is first put in the place of one that may be longer or shorter, unless all are equal."""
+def misfits(work: Work, values: Values, c: Collective, *, copies: bool = True) -> Place | None:
+    """Where a chunk is first added to one that may be longer or shorter, or with `copies` takes its place in an output.
+
+    Parts of a block differ by an element where their number does not divide it.
+    """
+
+    def part(v: int) -> int:
+        return values.like[v] % c.chunks
+
     for t, task in enumerate(work.tasks):
-        for i, made in enumerate(values.made[t]):
-            for _, b, chunk in task.dsts:
-                if b == Buffer.OUTPUT and made != NOTHING and values.like[made] % c.chunks != (chunk + i) % c.chunks:
+        for i, (read, made) in enumerate(zip(values.read[t], values.made[t], strict=True)):
+            if len({part(v) for v in read if v != NOTHING}) > 1:
+                return task.place
+            for _, b, chunk in task.dsts if copies else ():
+                if b == Buffer.OUTPUT and made != NOTHING and part(made) != (chunk + i) % c.chunks:
                     return task.place
     return None
 
@@ -303,6 +320,10 @@ def _explained(work: Work, values: Values, c: Collective, wrong: list[tuple[int,
             else:
                 held = _items(c, inputs)
                 found, wanted = f"holds {spell(held, want)}", spell(want, want + held)
+                extra = next((i for i, k in inputs.items() if k > max(1, want[input_of(c, i)])), None)
+                if extra is not None:
+                    task = work.tasks[values.added_twice(v, extra)]
+                    found += f": {who(input_of(c, extra), want)} is added twice, at {task.place.what}"
                 if held.keys() == want.keys():
                     wanted += "; valid for idempotent operators (max, min, and, or) only"
         failures.append(

@@ -19,9 +19,12 @@ class Memory:
     def __init__(self, c: Collective, scratch: int, in_place: bool) -> None:
         self.collective, self.in_place = c, in_place
         self._alias: dict[tuple[int, int], int] = {}
+        self._named: dict[Cell, Cell] = {}
         for rank, i, o in c.alias.tolist() if in_place else ():
-            for part in range(c.chunks):
-                self._alias[rank, i * c.chunks + part] = o * c.chunks + part
+            for a, b in ((i * c.chunks + part, o * c.chunks + part) for part in range(c.chunks)):
+                self._alias[rank, a] = b
+                if c.inputs[rank] >= c.outputs[rank]:
+                    self._named[rank, int(Buffer.OUTPUT), b] = rank, int(Buffer.INPUT), a
         self._extra: dict[Cell, Cell] = {}
         self._used = [scratch] * c.n
 
@@ -44,6 +47,14 @@ class Memory:
         if known and (rank, buffer, chunk) not in self._extra:
             return rank, int(buffer), chunk
         return self.extra(rank, buffer, chunk)
+
+    def name(self, rank: int, buffer: int, chunk: int) -> Cell:
+        """The place as files call it: in place what is both by the larger buffer of its rank, the input if they are equal.
+
+        So do the compilers of MSCCL and MSCCL++; their runtimes are given both buffers, and would take either name.
+        """
+        cell = self.cell(rank, buffer, chunk)
+        return self._named.get(cell, cell)
 
     def home(self, rank: int, chunk: int) -> Cell:
         """Where an input chunk comes in."""

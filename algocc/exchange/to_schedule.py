@@ -15,7 +15,7 @@ import numpy as np
 
 from algocc.collective import Buffer, Collective
 from algocc.errors import UsageError
-from algocc.exchange.judge import is_fetched, rounds_of
+from algocc.exchange.judge import circles, fault_failures, is_fetched, rounds_of
 from algocc.exchange.tasks import Cell, Task, Work, topological
 from algocc.table import COLUMNS, Action, Schedule
 
@@ -45,17 +45,19 @@ class _Table:
     def __init__(self) -> None:
         self.rows: list[_Row] = []
         self.written: dict[Cell, Key] = {}
+        self.reduced: dict[Cell, Key] = {}
         self.read: dict[Cell, Key] = {}
 
     def add(self, row: _Row) -> None:
-        """Put a row as early as what was before allows."""
+        """Put a row as early as what was before allows; in a step several may reduce into one place, in their order."""
         key: Key = (row.round, 0) if row.is_message else FIRST
         reduces = row.action != Action.COPY
         for i in range(row.count):
             src, dst = _at(row.src, i), _at(row.dst, i)
             for cell in (src, dst):
                 if cell in self.written:
-                    key = max(key, _after(self.written[cell], row.is_message))
+                    beside = cell == dst and reduces and self.reduced.get(cell) == self.written[cell]
+                    key = max(key, (_not_before if beside else _after)(self.written[cell], row.is_message))
             if dst in self.read:
                 key = max(key, _not_before(self.read[dst], row.is_message))
         for i in range(row.count):
@@ -64,6 +66,8 @@ class _Table:
             if reduces:
                 self.read[dst] = max(self.read.get(dst, key), key)
             self.written[dst] = key
+            if reduces:
+                self.reduced[dst] = key
         self.rows.append(replace(row, key=key))
 
 
@@ -85,8 +89,9 @@ def to_schedule(work: Work, c: Collective, name: str) -> Schedule:
     Raises UsageError for tasks that wait in a circle, do not fit together, or go through a switch.
     """
     order = topological(work)
-    if work.faults or work.ambiguous or len(order) < len(work.tasks):
-        raise UsageError(f"{name}: no schedule: its steps do not fit together")
+    faults = fault_failures(work.faults + work.ambiguous)
+    if faults or len(order) < len(work.tasks):
+        raise UsageError(f"{name}: no schedule: its steps do not fit together: {(faults or circles(work))[0]}")
     rounds = {id(m): r for m, r in rounds_of(work)}
     rank = {t: r for r, lane in zip(work.lane_rank, work.lanes, strict=True) for t in lane}
     scratch = work.scratch

@@ -225,32 +225,39 @@ def _separate(src_start, src, given, dst_start, dst, rank, is_scratch, node):  #
 def replaces_in_place(p: Program) -> bool:
     """Whether a Program made for out of place and for ranks apart may be given the aliased inputs as its outputs.
 
-    Valid when no lane reads a chunk of its input after it has written the output chunk in the same place: other ranks
-    see neither, and tiles of different iterations are different memory.
+    Valid when each rank's inputs and outputs are touched by one lane of its own only, which reads
+    - no chunk of its input once the output chunk in the same place is written, nor as another chunk is written there, and
+    - no chunk of its output before it is written: out of place nothing is there, in place the input;
+    tiles of different iterations are different memory.
     """
-    c = p.collective
-    k = c.chunks
-    same = {}
-    for rank, i, o in c.alias.tolist():
-        for j in range(k):
-            same[rank, i * k + j] = o * k + j
+    same = {
+        (rank, i * p.collective.chunks + j): o * p.collective.chunks + j
+        for rank, i, o in p.collective.alias.tolist()
+        for j in range(p.collective.chunks)
+    }
+    lane_of: dict[int, int] = {}
+    written: set[tuple[int, int]] = set()
+
+    def cells(side: str, m: int) -> list[tuple[int, int, int]]:
+        start = getattr(p, f"{side}_start")
+        columns = (getattr(p, f"{side}_{name}")[start[m] : start[m + 1]].tolist() for name in ("rank", "buffer", "chunk"))
+        return [cell for cell in zip(*columns, strict=True) if cell[1] != Buffer.SCRATCH]
+
     for lane in range(p.lanes):
-        rank = int(p.lane_rank[lane])
-        written: set[int] = set()
         for m in range(p.lane_start[lane], p.lane_start[lane + 1]):
-            count = int(p.count[m])
-            targets: set[int] = set()
-            for i in range(p.dst_start[m], p.dst_start[m + 1]):
-                if p.dst_buffer[i] == Buffer.OUTPUT:
-                    targets.update(range(int(p.dst_chunk[i]), int(p.dst_chunk[i]) + count))
-            for i in range(p.src_start[m], p.src_start[m + 1]):
-                if p.src_buffer[i] != Buffer.INPUT:
-                    continue
+            srcs, dsts, count = cells("src", m), cells("dst", m), int(p.count[m])
+            if any(rank != p.lane_rank[lane] or lane_of.setdefault(rank, lane) != lane for rank, _, _ in srcs + dsts):
+                return False
+            for rank, buffer, chunk in srcs:
                 for j in range(count):
-                    place = same.get((rank, int(p.src_chunk[i]) + j))
+                    if buffer == Buffer.OUTPUT:
+                        if (rank, chunk + j) not in written:
+                            return False
+                        continue
+                    place = same.get((rank, chunk + j))
                     if place is None:
                         continue
-                    if place in written or (place in targets and place != int(p.dst_chunk[p.dst_start[m]]) + j):
+                    if (rank, place) in written or any(0 <= place - at < count and place - at != j for _, _, at in dsts):
                         return False
-            written |= targets
+            written |= {(rank, at + j) for rank, _, at in dsts for j in range(count)}
     return True

@@ -76,9 +76,9 @@ def explain(s: Schedule, places: Layout, t: Trace, wrong: Array, *, most: int = 
         found = f"holds {spell(have, want)}"
         extra = next((i for i, k in held.items() if k > max(1, want[input_of(c, i)])), None)
         if extra is not None:
-            at = _first_double(t, values, extra, inputs)
+            at = int(t.row[first_double(values, operands, extra, inputs) - inputs])
             step, source = int(s.step[at]), s.source(at)
-            found += f": {_who(c, input_of(c, extra), want)} is added twice, at rank {s.peer[at]} {place(s, at, 'peer')}"
+            found += f": {who(input_of(c, extra), want)} is added twice, at rank {s.peer[at]} {place(s, at, 'peer')}"
         wanted = spell(want, want + have)
         if set(have) == set(want) and have != want:
             wanted += "; valid for idempotent operators (max, min, and, or) only"
@@ -121,16 +121,16 @@ def contributions(
     return [v for v in order if v >= inputs], Counter({v: uses[v] for v in order if v < inputs})
 
 
-def _first_double(t: Trace, values: list[int], extra: int, inputs: int) -> int:
-    """The row of the first reduction both of whose operands hold input chunk `extra`."""
+def first_double(values: list[int], operands: Callable[[int], tuple[int, int]], extra: int, inputs: int) -> int:
+    """The first of some reductions, oldest first, both of whose operands hold input chunk `extra`."""
     has = {extra}
     for v in values:
-        a, b = int(t.left[v - inputs]) in has, int(t.right[v - inputs]) in has
+        a, b = (operand in has for operand in operands(v))
         if a and b:
-            return int(t.row[v - inputs])
+            return v
         if a or b:
             has.add(v)
-    return int(t.row[values[-1] - inputs])
+    return values[-1]
 
 
 def spell(have: Counter[Item], want: Counter[Item]) -> str:
@@ -164,7 +164,8 @@ def _count(k: int) -> str:
     return f"2^{bits}" if k == 1 << bits else f"(more than 2^{bits})"
 
 
-def _who(c: Collective, item: tuple[int, int], want: Counter[tuple[int, int]]) -> str:
+def who(item: Item, want: Counter[Item]) -> str:
+    """The rank that a contribution is of; with its chunk, where that does not go without saying."""
     same = len({chunk for _, chunk in want}) == 1 and item[1] in {chunk for _, chunk in want}
     return f"rank {item[0]}" if same else f"r{item[0]}.in[{item[1]}]"
 

@@ -117,7 +117,7 @@ def test_a_contribution_added_twice() -> None:
     twice = steps(("s", "i0", "i0"), ("rrc", "i0", "i0"), ("s", "i0", "i0"), ("rrc", "i0", "i0"))
     v = verdict(read(xml("allreduce", 1, (1, 0, 0), [[(1, 1, twice)], [(0, 0, twice)]]), "f"))
     assert (
-        "holds {0,0,1,1}, wanted {0,1}; valid for idempotent"
+        "holds {0,0,1,1}: rank 0 is added twice, at gpu 0 tb 0 step 3, wanted {0,1}; valid for idempotent"
         in reasons(v)
     )
     assert verdict(
@@ -136,7 +136,8 @@ def test_contributions_without_number(doublings: int, count: int | str | None) -
     assert v.report.wrong == 2
     for rank in (0, 1):
         held = f"{rank}×{count}" if count else ",".join([str(rank)] * 2**doublings)
-        assert f"rank {rank}: out[0] holds {{{held}}}, wanted {{0,1}}" in reasons(v)
+        twice = f": rank {rank} is added twice, at gpu {rank} tb 0 step 2"
+        assert f"rank {rank}: out[0] holds {{{held}}}{twice}, wanted {{0,1}}" in reasons(v)
     assert str(count or "{0,0,0,0,0,0,0,0}") in json.dumps(v.to_json())
 
 

@@ -1,19 +1,26 @@
 """Programs whose peers touch only scratch: right in all interleavings, and nothing of others' inputs or outputs touched."""
 
+import dataclasses
+import random
+
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from algocc import testing
+from algocc import exchange, testing
 from algocc.catalog import algorithms
-from algocc.collective import Buffer
-from algocc.errors import AlgoccError, UsageError
+from algocc.collective import Buffer, all_reduce
+from algocc.errors import AlgoccError, ScheduleError, UsageError
+from algocc.lowering import lower
 from algocc.program import check
+from algocc.reference import run_program
 from algocc.runtime import Threads, buffer_elements, count_wrong, expected, in_place_buffers, make_inputs
 from algocc.runtime.apart import lower_apart, replaces_in_place
 from algocc.runtime.messages import between_nodes, messages
 from algocc.runtime.rank import of_one_round, prelude, touching
+from algocc.table import form_failures
+from algocc.testing.generate import table
 from algocc.verifier.interleavings import verify_program
 
 
@@ -96,6 +103,90 @@ def test_programs_that_may_be_given_their_outputs_as_inputs(name):
                     assert count_wrong(outputs, expected(c, data)) == 0
         except AlgoccError as error:
             assert "in place" in str(error) or "use a count divisible" in str(error)
+
+
+def held(p, seed):
+    """What the outputs hold after one run of the reference machine in some interleaving; an error if it reads too early."""
+    try:
+        return run_program(p, choose=random.Random(seed).choice)
+    except ScheduleError as error:
+        assert "before anyone writes it" in str(error)
+        return None
+
+
+def gives_the_same(p):
+    """By brute force: on aliased buffers a Program leaves in each output what it leaves there out of place."""
+    for seed in range(4):
+        apart, aliased = held(p, seed), held(dataclasses.replace(p, in_place=True), seed)
+        if apart is None or aliased is None:
+            return False  # what nobody wrote is nobody's to read, though in place something is there
+        if any(aliased[out] != value for out, value in apart.items() if value is not None):
+            return False
+    return True
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_what_replaces_in_place_does_by_brute_force(data):
+    """Also of schedules that files are taken for, and of wrong ones, which read and write what they should not."""
+    s = data.draw(testing.schedules(4))
+    kind = data.draw(st.sampled_from(["own", "mutant", "msccl-xml", "mscclpp-json"]))
+    if kind == "mutant":
+        s = data.draw(testing.mutations(s, most=3))
+        assume(not form_failures(s))
+    elif kind != "own":
+        try:
+            f = exchange.read(exchange.export(s, kind, target="none")[""], "f")
+        except UsageError:
+            assume(False)
+        p = data.draw(st.sampled_from([exchange.program, lambda f: lower_apart(exchange.schedule(f))]))(f)
+    if kind in ("own", "mutant"):
+        p = lower_apart(s)
+    assume(len(s.collective.alias))
+    if replaces_in_place(p):
+        assert gives_the_same(p)
+
+
+ALONE = {
+    # copies of one rank with three chunks, as `from to count`: whether aliased buffers give the same
+    "each in its place": ("i0 o0 3", True),
+    "an output that was written": ("i0 o0 3; o0 s0 1; s0 o0 1", True),
+    "an output that was not": ("o2 s0 1; i0 o0 3", False),
+    "an output of which part was not": ("i0 o0 1; o0 s0 2; i1 o1 2", False),
+    "an input whose place was written": ("i0 o1 1; i1 o0 1", False),
+    "an input read before that": ("i1 s0 1; i0 o1 1; s0 o0 1", True),
+    "an input while its place is written": ("i0 o1 2", False),
+}
+
+
+@pytest.mark.parametrize("case", ALONE)
+def test_what_replaces_in_place_case_by_case(case):
+    """Of the Program of a file, which does what the file says whether it makes sense or not."""
+    rows, same = ALONE[case]
+    steps = "".join(
+        f'<step s="{s}" type="cpy" srcbuf="{a[0]}" srcoff="{a[1]}" dstbuf="{b[0]}" dstoff="{b[1]}" cnt="{count}"/>'
+        for s, (a, b, count) in enumerate(row.split() for row in rows.split("; "))
+    )
+    head = '<algo nchunksperloop="3" ngpus="1" coll="allreduce" inplace="0" outofplace="1"><gpu id="0" i_chunks="3" o_chunks="3" '
+    text = f'{head} s_chunks="3"><tb id="0" send="-1" recv="-1" chan="0">{steps}</tb></gpu></algo>'
+    p = exchange.program(exchange.read(text.encode(), case))
+    assert replaces_in_place(p) == same == gives_the_same(p)
+
+
+def test_a_move_that_writes_scratch_too():
+    """Where scratch comes first among the destinations, its chunk is not the place that matters."""
+    shifted = lower_apart(table("shift", all_reduce(1, chunks=3), 0, [(0, 0, 0, 0, Buffer.INPUT, 0, Buffer.OUTPUT, 1, 2)]))
+    both = dict(dst_start=[0, 2], dst_rank=[0, 0], dst_buffer=[Buffer.SCRATCH, Buffer.OUTPUT], dst_chunk=[0, 1])
+    p = dataclasses.replace(shifted, scratch=2, **{name: np.array(value) for name, value in both.items()})
+    check(p)
+    assert not replaces_in_place(p) and not gives_the_same(p)
+
+
+def test_lanes_of_a_rank_are_not_in_order():
+    """Two lanes that swap two chunks: each could overwrite what the other is still to read."""
+    s = table("swap", all_reduce(1, chunks=2), 0, [(0, 0, 0, 0, 0, 0, 1, 1, 1), (0, 0, 0, 0, 0, 1, 1, 0, 1)])
+    p = lower(s, lanes=2)
+    assert p.lanes == 2 and not replaces_in_place(p)
 
 
 def test_the_prelude_is_what_needs_no_one():
