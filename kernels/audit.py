@@ -198,13 +198,15 @@ def resources(log: str) -> tuple[int, int, int]:
 
 def machine_counts(code: str) -> dict[str, int]:
     """Instructions of interest in disassembled machine code."""
-    returns = re.search(r"\bRET\b", code) is not None
+    # before sm_90, ptxas has routines of its own for what some threads of a warp do together
+    together = set(re.findall(r"`\((\$__internal_\d+_\$__cuda_sm70_(?:warpsync|shflsync)\w*)\)", code))
+    returns = len(re.findall(r"\bRET\b", code)) > len(together)
     patterns = {
         "LDG.128": r"\bLDG\.E\.128\b",
         "STG.128": r"\bSTG\.E\.128\b",
         "STRONG.SYS": r"\b(LDG|STG|LD|ST)\.[A-Z0-9.]*STRONG\.SYS\b",
         "MEMBAR": r"\bMEMBAR\.[A-Z.]*SYS\b",
-        "CALL": r"\bCALL\b" if returns else r"(?!)",  # for sm_80, ptxas also spells jumps so, and then nothing returns
+        "CALL": r"\bCALL\b(?![^\n]*__cuda_sm70_(?:warp|shfl)sync)" if returns else r"(?!)",  # for sm_80, ptxas also spells jumps so, and then nothing returns
         "local": r"\b(LDL|STL)\b",
     }
     return {name: len(re.findall(pattern, code)) for name, pattern in patterns.items()}

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import sys
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 
 from algocc.errors import AlgoccError, UsageError
 from algocc.kernels import layout as at
@@ -66,11 +69,20 @@ def row(a: Audit) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def audits(keys: Iterable[Key], architectures: Sequence[str]) -> Iterable[Audit]:
-    """Compile, assemble and look, one kernel after the other."""
-    for key in keys:
-        for architecture in architectures:
-            yield audit(ptx.assembled(key, architecture))
+def audits(keys: Iterable[Key], architectures: Sequence[str], *, jobs: int = 1) -> Iterable[Audit]:
+    """Compile, assemble and look, kernel after kernel; in so many processes, in the same order."""
+    work = functools.partial(_audits_of, architectures=tuple(architectures))
+    if jobs == 1:
+        for key in keys:
+            yield from work(key)
+        return
+    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+        for found in pool.map(work, keys):
+            yield from found
+
+
+def _audits_of(key: Key, architectures: Sequence[str]) -> list[Audit]:
+    return [audit(ptx.assembled(key, architecture)) for architecture in architectures]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -78,6 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m algocc.kernels.report", description=__doc__)
     parser.add_argument("--arch", action="append", help="as in sm_90; may be repeated; all of them if not given")
     parser.add_argument("--sample", action="store_true", help="one kernel of each kind, not all")
+    parser.add_argument("--jobs", type=int, default=1, help="processes that compile; 1 if not given")
     parser.add_argument("--json", metavar="FILE", help="write the table there too")
     options = parser.parse_args(arguments)
     keys = [*(SAMPLE if options.sample else ptx.keys()), *FLAGGED]
@@ -85,6 +98,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows, broken = [], 0
     line = "{:8} {:13} {:8} {:7} {:>9} {:>7} {:>6} {:>6} {:>7} {:>7} {:>7} {:>7} {:>8} {:>7} {:>7} {:>3} {:>4}  {}"
     try:
+        if options.jobs < 1:
+            raise UsageError(f"--jobs {options.jobs}: wanted 1 or more")
         for architecture in architectures:
             ptx.capability(architecture)
         reason = ptx.missing()
@@ -92,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise UsageError(reason)
         print(", ".join(ptx.compilers()))
         print(line.format(*COLUMNS), flush=True)
-        for a in audits(keys, architectures):
+        for a in audits(keys, architectures, jobs=options.jobs):
             broken += bool(a.findings)
             rows.append(dict(zip(COLUMNS, row(a), strict=True)))
             print(line.format(*row(a)), flush=True)

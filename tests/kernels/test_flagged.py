@@ -14,7 +14,7 @@ LL, LL128 = (Key("sum", "float32", report.pushed(kind), 4) for kind in (layout.L
 WIDE = Key("prod", "complex128", report.pushed(layout.LL), 16)
 
 
-@pytest.mark.parametrize(("key", "architecture"), [(LL, "sm_80"), (LL128, "sm_90"), (WIDE, "sm_100")])
+@pytest.mark.parametrize(("key", "architecture"), [(LL, "sm_80"), (LL128, "sm_80"), (LL128, "sm_90"), (WIDE, "sm_100")])
 def test_every_rule_holds(key, architecture):
     found = audit.audit(ptx.assembled(key, architecture))
     assert not found.findings

@@ -106,9 +106,13 @@ def test_compiled_once(text, monkeypatch, tmp_path):
 @compiles
 def test_report(monkeypatch, capsys):
     monkeypatch.setattr(report, "SAMPLE", (Key("sum", "float32"),))
-    assert report.main(["--sample", "--arch", "sm_90"]) == 0
-    out = capsys.readouterr().out
-    assert re.search(r"sum +float32 +sm_90 .* holds\n1 kernels, 1 hold, 0 do not", out)
+    monkeypatch.setattr(report, "FLAGGED", report.FLAGGED[:1])
+    wanted = r"sum +float32 +simple +sm_90 .* holds\nsum +float32 +ll +sm_90 .* holds\n2 kernels, 2 hold, 0 do not"
+    for jobs in ("1", "2"):
+        assert report.main(["--sample", "--arch", "sm_90", "--jobs", jobs]) == 0
+        assert re.search(wanted, capsys.readouterr().out)
+    assert report.main(["--jobs", "0"]) == 2
+    assert "--jobs 0: wanted 1 or more" in capsys.readouterr().err
     with pytest.raises(UsageError, match="ptxas refuses the kernel for sm_90"):
         ptx.assemble("nonsense", "sm_90")
 
@@ -141,3 +145,6 @@ def test_machine_code_is_counted():
         "LDG.128": 1, "STG.128": 0, "STRONG.SYS": 2, "MEMBAR": 1, "CALL": 0, "local": 1,
     }  # fmt: skip
     assert audit.machine_counts(code + "\n RET.REL.NODEC ;")["CALL"] == 1
+    team = "CALL.REL.NOINC `($__internal_1_$__cuda_sm70_warpsync) ;\n RET.REL.NODEC R6 `(algocc_lane) ;\n"
+    assert audit.machine_counts(team)["CALL"] == 0
+    assert audit.machine_counts(team + code + "\n RET.REL.NODEC ;")["CALL"] == 1
