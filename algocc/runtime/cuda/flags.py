@@ -5,9 +5,9 @@ looks at each line until it has that number. So no wait for what is read is left
 is written again, what was in it has been read. A slot has two copies, used in turns, and a credit is of the iteration
 before the one before, so that it has come as a rule.
 
-Valid for Programs whose lanes touch nothing of a peer's but slots of its scratch that they write once and it alone reads,
-as `lower_pushed` makes them. A flag says of the line beside it that it is there and of nothing else anything; every credit
-is a counter, acquired and released as ever.
+Valid for Programs with one lane a rank that touches nothing of a peer's but slots of its scratch that it alone writes, once,
+and the peer alone reads, as `lower_pushed` makes them. A flag says of the line that it is in that it is there, and nothing
+of anything else; every credit is a counter, acquired and released as ever.
 """
 
 from __future__ import annotations
@@ -105,6 +105,8 @@ def flagged_slots(p: Program) -> Ints:
     Raises UsageError, naming the first Move at fault, if the Program is not as above.
     """
     mend = "make it with algocc.runtime.apart.lower_pushed, or use protocol='simple'"
+    if len(p.lane_rank) and np.bincount(p.lane_rank).max() > 1:  # they share memory of their rank, which no flag guards
+        raise UsageError(f"program {p.name}: a rank has {np.bincount(p.lane_rank).max()} lanes, flags are for one; {mend}")
     for start, rank, buffer, verb in (
         (p.src_start, p.src_rank, p.src_buffer, "reads"), (p.dst_start, p.dst_rank, p.dst_buffer, "writes"),
     ):  # fmt: skip
