@@ -4,7 +4,7 @@
     python bench/gpu_check.py --pretend      the same on CPU threads, smaller: a test of this script, not of a GPU
 
 On one device, which emulates the ranks: every schedule of the catalogue with 2, 3, 4 and 8 of them; types and operators; odd
-counts and addresses; ten thousand calls back to back; graphs; a lane that never comes; two processes over CUDA IPC. Then
+counts and addresses; ten thousand calls back to back; flags beside the data (LL, LL128); graphs; a lane that never comes; two processes over CUDA IPC. Then
 against the roof, the bytes that a copy between two places of the device reads and writes in a second: two-shot and ring
 AllReduce (goal: 90 % at 256 MiB and more), the reduction of n vectors, also by torch and CuPy where they are there; and the
 time of a call of 8 bytes from its launch until it is done (goals: 10 µs, of a graph 6 µs). With several devices, the same
@@ -39,6 +39,7 @@ from algocc.kernels.operators import element, operator
 from algocc.lowering import lower
 from algocc.program import Program
 from algocc.runtime import count_wrong, expected, make_inputs, measure, spawn
+from algocc.runtime.apart import lower_pushed
 from algocc.runtime.cuda import Devices, Emulated, ThreadDriver, cuda
 from algocc.runtime.cuda.communicator import of_processes
 from algocc.schedules.all_pairs import one_shot, two_shot
@@ -52,6 +53,7 @@ KINDS = [
     ("sum", "int64"), ("sum", "complex64"), ("prod", "float32"), ("min", "float32"), ("max", "bfloat16"), ("avg", "float32"),
     ("avg", "int32"), ("band", "uint8"), ("land", "bool"), ("prod", "complex128"),
 ]  # fmt: skip
+FLAGGED_KINDS = [("sum", "int32"), ("sum", "bfloat16"), ("max", "int8"), ("prod", "complex128")]
 FEW = [("sum", "int32"), ("land", "bool")]
 
 
@@ -232,6 +234,40 @@ def repeat(check: Check) -> None:
         check.row(check="repeat new data", schedule="ring", ranks=3, type="int32", count=1003, runs=times // 10, wrong=wrong)
 
 
+def flags(check: Check) -> None:
+    """Flags beside the data: right, for types of each width, and for thousands of calls whose slots are used in turns."""
+    pretend = check.options.pretend
+    times = 300 if pretend else 10_000
+    for protocol in ("ll", "ll128"):
+        options: dict[str, Any] = {"protocol": protocol, "threads": 16} if pretend else {"protocol": protocol}
+        runs = wrong = 0
+        for op, dtype in [("sum", "int32")] if pretend else FLAGGED_KINDS:
+            for schedule in (one_shot(2),) if pretend else (one_shot(4), two_shot(3), ring(4)):
+                program = lower_pushed(schedule, in_place=schedule.name != "one_shot")
+                for count, skip in ((1, 0), (17, 1), (1003, 3), (100_003, 0)):
+                    if check.late() or (pretend and count > 2000):
+                        continue
+                    wrong += check.wrong(program, count, op, dtype, skip=skip, **options)
+                    runs += 1
+        check.row(check=protocol, schedule="three", type="several", runs=runs, wrong=wrong, note="" if runs else "left out: no time")
+        for schedule in (one_shot(2),) if pretend else (one_shot(8), ring(3)):
+            if check.late():
+                continue
+            n = schedule.n
+            with check.open(lower_pushed(schedule, in_place=True), 1003, "sum", "int32", tile_bytes=1024, **options) as run:
+                inputs, outputs = run.buffers()
+                for array in inputs:
+                    array.set(np.arange(1003, dtype=np.int32) | 1)
+                run.graph(inputs, outputs)(times)
+                run.wait()
+                want = (np.arange(1003, dtype=np.uint64) | 1) * np.uint64(pow(n, times, 2**32)) % np.uint64(2**32)
+                bad = sum(int((out.get().view(np.uint32) != want).sum()) for out in outputs)
+            check.row(
+                check=f"repeat {protocol}", schedule=schedule.name, ranks=n, type="int32", op="sum", count=1003, runs=times,
+                wrong=bad,
+            )  # fmt: skip
+
+
 def absent(check: Check) -> None:
     """A lane that never comes ends in an error that names it, and the device goes on."""
     run = check.open(lower(ring(3)), 1003, "sum", "int32", timeout=0.5, channels=1)
@@ -340,6 +376,13 @@ def forms() -> list[dict[str, str]]:
     return [{"form": "interpreted"}, {"form": "generated"}]
 
 
+def ways(n: int, pretend: bool) -> list[dict[str, Any]]:
+    """Those, and the protocols with flags beside the data."""
+    options: dict[str, Any] = {"threads": 16} if pretend else {}
+    flagged = [{"protocol": protocol, **options} for protocol in ("ll", "ll128")]
+    return [*forms(), *(flagged if n == 2 or not pretend else [])]
+
+
 def star(n: int) -> Schedule:
     """Rank 0 reduces all vectors at once: one Move that reads n and writes one."""
     s = Steps(reduce(n, root=0), name="star")
@@ -409,11 +452,12 @@ def latency(check: Check) -> None:
     times = 5 if check.options.pretend else 1000
     for n in (2, 4, 8):
         for schedule in (one_shot(n), two_shot(n), ring(n)):
-            for form in forms():
+            for form in ways(n, check.options.pretend):
                 if check.late():
                     check.row(check="latency", schedule=schedule.name, ranks=n, note="left out: no time")
                     continue
-                with check.open(lower(schedule), 2, "sum", "float32", **form) as run:
+                program = lower_pushed(schedule) if "protocol" in form else lower(schedule)
+                with check.open(program, 2, "sum", "float32", **form) as run:
                     arrays = run.buffers()
                     graph = run.graph(*arrays)
                     for how, call in (("call", lambda run=run, arrays=arrays: run(*arrays)), ("graph", graph)):
@@ -426,7 +470,7 @@ def latency(check: Check) -> None:
                             call()
                             run.wait()
                             taken.append((time.perf_counter_ns() - begin) / 1e3)
-                        note = " ".join(form.values())
+                        note = " ".join(str(v) for v in form.values())
                         if schedule.name == "one_shot" and not check.options.pretend:
                             goal = 10 if how == "call" else 6
                             note += " " + verdict(median(taken) < goal, f"{goal} µs")
@@ -489,7 +533,7 @@ def nccl(check: Check, n: int, size: int) -> None:
 
 
 PARTS: list[tuple[Callable[[Check], None], float]] = [
-    (compile_all, 0.15), (types, 0.1), (bits, 0.02), (repeat, 0.1), (absent, 0.02), (processes, 0.1), (roof, 0.01),
+    (compile_all, 0.15), (types, 0.1), (bits, 0.02), (repeat, 0.1), (flags, 0.1), (absent, 0.02), (processes, 0.1), (roof, 0.01),
     (speed, 0.2), (n_way, 0.05), (latency, 0.05), (several, 0.1), (catalogue, 0.25),
 ]  # fmt: skip
 """What is done, in this order, and the part of the time that it may take; what one does not need, the later ones have."""

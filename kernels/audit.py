@@ -1,7 +1,8 @@
 """What must hold of a compiled kernel, read from its PTX and machine code, with nothing run.
 
 The rules of memory: data stored → barrier → one thread releases; one thread acquires → barrier → data touched; every
-spin can be told to stop and has a deadline; data are never read through the cache that is not coherent. And those of
+spin can be told to stop and has a deadline; data are never read through the cache that is not coherent; a flag and the data
+beside it are stored, and loaded, by one instruction. And those of
 speed: nothing spilled, no calls, 16-byte accesses.
 """
 
@@ -11,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from algocc.kernels import layout as at
 from algocc.kernels import ptx
 from algocc.kernels.cuda import most_threads
 from algocc.kernels.grid import Key
@@ -18,8 +20,15 @@ from algocc.kernels.grid import Key
 REGISTERS = 65536
 """Of a processor; a block of as many threads as a kernel is compiled for must find its own there."""
 
+LINE_ACCESS = {at.LL: r"relaxed\.sys\.global\.v2\.u64 .*// line$", at.LL128: r"relaxed\.sys\.global\.u64 .*// line$"}
+"""How a flag and what is beside it are loaded and stored: words of 64 bits, each whole, that nothing moves or leaves out."""
+
 ACQUIRES = 3
 """Looks of a wait: at its counter, at the abort flag, at its counter again. It can also release, the abort flag."""
+
+
+TAGS = ("word", "line", "abort")
+"""Marks of instructions on words of tables, on lines with flags, and on the abort flag where every thread looks at it."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +46,7 @@ class Finding:
 class Audit:
     """What was found in a kernel for one architecture.
 
+    line_loads, line_stores: of lines with flags.
     machine: counts of instructions of the machine code by kind; empty where there is no nvdisasm.
     findings: the rules that do not hold.
     """
@@ -50,6 +60,8 @@ class Audit:
     vector_stores: int
     acquires: int
     releases: int
+    line_loads: int
+    line_stores: int
     barriers: int
     machine: dict[str, int]
     findings: tuple[Finding, ...]
@@ -76,6 +88,8 @@ def audit(kernel: ptx.Assembled) -> Audit:
     loads, stores = (_count(lines, rf"{way}\.global\.v(4\.[a-z]32|2\.[a-z]64)") for way in ("ld", "st"))
     most = REGISTERS // most_threads(kernel.key.op, kernel.key.dtype)
     needed_loads, needed_stores = _vectors(kernel.key)
+    line_loads, line_stores, lines_found = _lines(kernel.key, lines)
+    found += lines_found
     acquires, releases = _count(lines, r"ld\.acquire\.sys\."), _count(lines, r"st\.release\.sys\.")
     found += [
         *_expect("registers", registers <= most, f"{registers} of a thread, wanted {most} or fewer"),
@@ -100,24 +114,65 @@ def audit(kernel: ptx.Assembled) -> Audit:
                 f"{machine['LDG.128']} LDG and {machine['STG.128']} STG of 128 bits, wanted {needed_loads} and {needed_stores}",
             ),
             *_expect(
-                "system scope", machine["STRONG.SYS"] >= acquires + releases,
-                f"{machine['STRONG.SYS']} accesses, wanted the {acquires + releases} of the PTX",
+                "system scope", machine["STRONG.SYS"] >= acquires + releases + line_loads + line_stores,
+                f"{machine['STRONG.SYS']} accesses, wanted the {acquires + releases + line_loads + line_stores} of the PTX",
             ),
             *_expect("fences", machine["MEMBAR"] >= releases, f"{machine['MEMBAR']} at system scope, wanted {releases}"),
         ]  # fmt: skip
     return Audit(
         kernel.key, kernel.architecture, registers, spilled, stack, loads, stores, acquires, releases,
-        _count(lines, r"(bar|barrier)\."), machine, tuple(found),
+        line_loads, line_stores, _count(lines, r"(bar|barrier)\.(?!warp)"), machine, tuple(found),
     )  # fmt: skip
 
 
 def _vectors(key: Key) -> tuple[int, int]:
     """Loads and stores of 16 bytes that a kernel has at least."""
     if key.form is not None:  # of each kind of Move those of its operands
-        moves = {(m.destinations, m.sources) for lane in key.form for m in lane if m.parts}
+        moves = {(m.destinations, m.sources) for lane in key.form for m in lane if m.parts and not m.flagged}
         return sum(s for _, s in moves), sum(d for d, _ in moves)
     least = 5 if key.op is None else 7  # four and one of a copy, and of a reduction its first source and another
     return least, least
+
+
+def _lines(key: Key, lines: list[str]) -> tuple[int, int, list[Finding]]:
+    """Loads and stores of lines with flags, and what is wrong with them: of each kind of Move, a source is loaded until it is
+    there, in a loop of its own, and a destination is stored, each by one instruction a word of it."""
+    loads, stores = (_count(lines, rf"{way}\..*// line$") for way in ("ld", "st"))
+    moves = {(m.destinations, m.flagged) for lane in key.form or () for m in lane if m.parts and m.flagged}
+    words = max(1, key.size // at.PACKET)
+    sources = sum(sum(kind != at.PLAIN for kind in kinds[targets:]) for targets, kinds in moves)
+    targets = sum(sum(kind != at.PLAIN for kind in kinds[:targets]) for targets, kinds in moves)
+    protocol = max((max(kinds) for _, kinds in moves), default=at.PLAIN)
+    shape = LINE_ACCESS.get(protocol, "(?!)")
+    odd = [line for line in lines if line.endswith("// line") and not re.match(rf"(ld|st)\.{shape}", line)]
+    found = [Finding("a flag and the data beside it are one access", f"`{line}`") for line in odd[:3]]
+    found += _expect(
+        "lines", loads >= 2 * words * sources and stores >= words * targets,
+        f"{loads} loads and {stores} stores of lines, wanted {2 * words * sources} and {words * targets}",
+    )  # fmt: skip
+    spins = line_spins(lines)
+    found += _expect("lines are waited for", len(spins) >= sources, f"{len(spins)} loops that load a line, wanted {sources}")
+    return loads, stores, found
+
+
+def line_spins(lines: list[str]) -> list[list[str]]:
+    """The innermost loops that load a line: their instructions."""
+    blocks = _blocks(lines)
+    loops = _innermost(blocks, set(range(len(blocks))))
+    found = [[line for i in loop for line in blocks[i].instructions] for loop in loops]
+    return [loop for loop in found if any(line.startswith("ld.") and line.endswith("// line") for line in loop)]
+
+
+def _innermost(blocks: list[_Block], kept: set[int]) -> Iterable[list[int]]:
+    """The loops that have no other in them: without where it is entered, a loop falls into those inside."""
+    before: dict[int, set[int]] = {i: set() for i in range(len(blocks))}
+    for i, block in enumerate(blocks):
+        for target, _ in block.after:
+            before[target].add(i)
+    for part in _cycles(blocks, kept):
+        inside = set(part)
+        heads = {i for i in part if before[i] - inside}
+        yield from list(_innermost(blocks, inside - heads)) or [part]
 
 
 def _waits_and_signals(key: Key) -> tuple[int, int]:
@@ -143,13 +198,15 @@ def resources(log: str) -> tuple[int, int, int]:
 
 def machine_counts(code: str) -> dict[str, int]:
     """Instructions of interest in disassembled machine code."""
-    returns = re.search(r"\bRET\b", code) is not None
+    # before sm_90, ptxas has routines of its own for what some threads of a warp do together
+    together = set(re.findall(r"`\((\$__internal_\d+_\$__cuda_sm70_(?:warpsync|shflsync)\w*)\)", code))
+    returns = len(re.findall(r"\bRET\b", code)) > len(together)
     patterns = {
         "LDG.128": r"\bLDG\.E\.128\b",
         "STG.128": r"\bSTG\.E\.128\b",
         "STRONG.SYS": r"\b(LDG|STG|LD|ST)\.[A-Z0-9.]*STRONG\.SYS\b",
         "MEMBAR": r"\bMEMBAR\.[A-Z.]*SYS\b",
-        "CALL": r"\bCALL\b" if returns else r"(?!)",  # for sm_80, ptxas also spells jumps so, and then nothing returns
+        "CALL": r"\bCALL\b(?![^\n]*__cuda_sm70_(?:warp|shfl)sync)" if returns else r"(?!)",  # for sm_80, ptxas also spells jumps so, and then nothing returns
         "local": r"\b(LDL|STL)\b",
     }
     return {name: len(re.findall(pattern, code)) for name, pattern in patterns.items()}
@@ -177,14 +234,20 @@ def order(text: str, *, waits: bool = True) -> Iterable[Finding]:
                 yield Finding("acquire → barrier → data", f"no barrier on a path to `{line}`")
             stored = _is_data(line, "st") or (stored and not _is_barrier(line))
             acquired = _is_acquire(line) or (acquired and not _is_barrier(line))
-            if re.match(r"(ld|st)\S*\.(volatile|relaxed|nc)\b", line) or re.match(r"ld\.global\.nc\b", line):
+            unordered = re.match(r"(ld|st)\S*\.(volatile|relaxed|nc)\b", line) or re.match(r"ld\.global\.nc\b", line)
+            if unordered and not line.endswith(("// line", "// abort")):
                 yield Finding("data are plain, counters ordered", f"`{line}`")
             if re.match(r"(atom|red|call|brx)\b", line) or ".local" in line:
                 yield Finding("no atomics, calls, tables of branches or local memory", f"`{line}`")
 
-    quiet = {i for i, b in enumerate(blocks) if not any(re.match(r"ld\.(global|acquire)", x) for x in b.instructions)}
+    quiet = {i for i, b in enumerate(blocks) if not any(re.match(r"ld\.(global|acquire|relaxed)", x) for x in b.instructions)}
     for loop in _cycles(blocks, quiet):
         yield Finding("every loop loads", f"none in the loop of {_opening(blocks, loop)}")
+    for spin in line_spins(instructions(text)):
+        if not any("%globaltimer" in line for line in spin):
+            yield Finding("every spin has a deadline", f"no clock in the loop of `{spin[0]}`")
+        if not any(line.startswith("ld.") and line.endswith("// abort") for line in spin):
+            yield Finding("every spin can be told to stop", f"one flag in the loop of `{spin[0]}`")
     spins = 0
     for loop in _cycles(blocks, {i for i in range(len(blocks)) if alone[i]}):
         lines = [line for i in loop for line in blocks[i].instructions]
@@ -199,7 +262,7 @@ def order(text: str, *, waits: bool = True) -> Iterable[Finding]:
 
 
 def instructions(text: str) -> list[str]:
-    """The instructions and labels of the kernel, one a line, without comments but `// word`."""
+    """The instructions and labels of the kernel, one a line, without comments but those in TAGS."""
     body = text[text.index(".entry") :]
     lines = []
     for raw in body[body.index("\n{") :].splitlines():
@@ -207,7 +270,7 @@ def instructions(text: str) -> list[str]:
         if line.startswith(("//", ".", "{", "}")) or not line:
             continue
         code, _, comment = line.partition("//")
-        lines.append(code.strip().rstrip(";") + (" // word" if comment.strip() == "word" else ""))
+        lines.append(code.strip().rstrip(";") + (f" // {comment.strip()}" if comment.strip() in TAGS else ""))
     return lines
 
 
@@ -316,7 +379,7 @@ def _opening(blocks: list[_Block], loop: list[int]) -> str:
 
 
 def _is_barrier(line: str) -> bool:
-    return re.match(r"(bar|barrier)\.", line) is not None
+    return re.match(r"(bar|barrier)\.(?!warp)", line) is not None
 
 
 def _is_acquire(line: str) -> bool:
@@ -328,8 +391,8 @@ def _is_release(line: str) -> bool:
 
 
 def _is_data(line: str, way: str) -> bool:
-    """A plain access to memory of the device that is no word of a table."""
-    if line.endswith("// word"):
+    """An access to memory of the device that is no word of a table, no counter, and not the abort flag."""
+    if line.endswith(("// word", "// abort")):
         return False
     return re.match(rf"(@!?%\w+ )?{way}\.(?!param|release|acquire|local|shared)", line) is not None
 

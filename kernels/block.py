@@ -21,9 +21,12 @@ from algocc.kernels.cpu import (
     clock,
     give_way,
     load_acquire,
+    load_relaxed,
     nap,
+    or_release,
     sched_yield,
     set_word,
+    store_relaxed,
     store_release,
     word,
 )  # fmt: skip
@@ -36,17 +39,24 @@ WINDOW = 0
 THREAD = 0
 THREADS = 1
 BLOCK = 2
-BARRIER = 3  # address of the lines of the block: arrivals, then the leader's value in even turns, and in odd ones
+BARRIER = 3  # address of the lines of the block: arrivals, then what the threads say in each of three turns
 TURN = 4
 CHANCE = 5  # state of a random number
 RESTS = 6  # one in so many arrivals at a barrier is late; 0 for none
+TEAM_BARRIER = 7  # address of the lines of the team: arrivals, then what its last thread says in even turns, and in odd ones
+TEAM_TURN = 8
 SELF_WORDS = 16
 
-BARRIER_LINES = 3
+BARRIER_LINES = 4
+TEAM_LINES = 3
+
+TEAM = 3
+"""Threads that share a line: fewer than on a GPU, and no power of two."""
 
 __all__ = [
-    "WINDOW", "block", "built_from", "clock", "enter", "get", "get_apart", "get_vector", "give_way", "is_leader", "join",
-    "load_acquire", "no_reduce", "put", "put_apart", "put_vector", "set_word", "store_release", "thread", "threads", "word",
+    "TEAM", "WINDOW", "block", "built_from", "clock", "enter", "get", "get_apart", "get_some", "get_vector", "give_way",
+    "is_leader", "join", "load_acquire", "load_line", "load_relaxed", "load_share", "no_reduce", "put", "put_apart", "put_some",
+    "put_vector", "say", "set_word", "store_line", "store_relaxed", "store_release", "store_share", "thread", "threads", "word",
 ]  # fmt: skip
 
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
@@ -132,25 +142,88 @@ def rest(me: Any) -> None:
 
 @register_jitable
 def join(value: Any) -> Any:
-    """Every thread of the lane goes on when all have come, with the value of the leader."""
+    """Every thread of the lane goes on when all have come: with 0 if all bring it, else 1 if one brings that, else 2."""
     me = itself()
     rest(me)
     barrier, turn = word(me, BARRIER), word(me, TURN) + 1
     set_word(me, TURN, turn)
-    spoken = barrier + LINE * (1 + (turn & 1))
-    if word(me, THREAD) == 0:
-        set_word(spoken, 0, value)
+    if word(me, THREAD) == 0:  # all have read this before they came to the turn before
+        set_word(barrier + LINE * (1 + (turn + 1) % 3), 0, 0)
+    spoken = barrier + LINE * (1 + turn % 3)
+    if value != 0:
+        or_release(spoken, types.uint64(value))
+    _arrive(barrier, turn * word(me, THREADS))
+    said = word(spoken, 0)
+    return 2 - (said & 1) if said != 0 else 0
+
+
+@register_jitable
+def _arrive(barrier: Any, wanted: Any) -> None:
     add_release(barrier, types.uint64(1))
-    wanted = types.uint64(turn * word(me, THREADS))
     polls = 0
-    while types.int64(load_acquire(barrier) - wanted) < 0:
+    while types.int64(load_acquire(barrier) - types.uint64(wanted)) < 0:
         polls += 1
         give_way(polls)
+
+
+# Lines with flags
+
+
+@register_jitable
+def load_line(address: Any) -> Any:
+    """The two words of a line of 16 bytes, each whole."""
+    return load_relaxed(address), load_relaxed(address + 8)
+
+
+@register_jitable
+def store_line(address: Any, first: Any, second: Any) -> None:
+    """Write the two words of a line of 16 bytes, each whole; here in either order, and others may run between."""
+    me = itself()
+    chance = word(me, CHANCE) & 1
+    store_relaxed(address + 8 * chance, second if chance else first)
+    rest(me)
+    store_relaxed(address + 8 * (1 - chance), first if chance else second)
+
+
+@register_jitable
+def say(value: Any) -> Any:
+    """Every thread of the team goes on when all have come, with the value of the last of them."""
+    me = itself()
+    rest(me)
+    barrier, turn = word(me, TEAM_BARRIER), word(me, TEAM_TURN) + 1
+    set_word(me, TEAM_TURN, turn)
+    spoken = barrier + LINE * (1 + (turn & 1))
+    if word(me, THREAD) % TEAM == TEAM - 1:
+        set_word(spoken, 0, value)
+    _arrive(barrier, turn * TEAM)
     return word(spoken, 0)
+
+
+@register_jitable
+def load_share(address: Any, last: Any) -> Any:
+    """This thread's word of a line that the team loads at once: none is older than that of the last thread."""
+    if last:
+        found = load_acquire(address)
+        say(0)
+        return found
+    say(0)
+    return load_relaxed(address)
+
+
+@register_jitable
+def store_share(address: Any, value: Any, last: Any) -> None:
+    """Write this thread's word of a line that the team stores at once: whoever sees that of the last thread sees all."""
+    if last:
+        say(0)
+        store_release(address, value)
+    else:
+        store_relaxed(address, value)
+        say(0)
 
 
 get, put = elements.scalars(0, aligned=True)
 get_apart, put_apart = elements.strided(0, aligned=True)
+get_some, put_some = elements.bounded(0, aligned=True)
 get_vector, put_vector = elements.plain_vectors()
 
 

@@ -87,6 +87,37 @@ def store_release(typing: Any, address: Any, value: Any) -> Any:
 
 
 @intrinsic
+def load_relaxed(typing: Any, address: Any) -> Any:
+    """A word that others may write, whole, and nothing said of any other; at a multiple of 8."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.load_atomic(_address(builder, args[0], _I64), "monotonic", 8)
+
+    return types.uint64(types.int64), code
+
+
+@intrinsic
+def store_relaxed(typing: Any, address: Any, value: Any) -> Any:
+    """Write a word whole that others may read or write."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        builder.store_atomic(args[1], _address(builder, args[0], _I64), "monotonic", 8)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.uint64), code
+
+
+@intrinsic
+def or_release(typing: Any, address: Any, value: Any) -> Any:
+    """Set bits of a word that several threads write; its value before."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.atomic_rmw("or", _address(builder, args[0], _I64), args[1], "acq_rel")
+
+    return types.uint64(types.int64, types.uint64), code
+
+
+@intrinsic
 def add_release(typing: Any, address: Any, value: Any) -> Any:
     """Add to a counter that several threads write; its value before."""
 

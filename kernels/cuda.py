@@ -15,6 +15,7 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic, register_jitable
 
 from algocc.kernels import elements
@@ -36,11 +37,15 @@ NAP = 64
 GLOBAL = 1
 """The address space of device memory in NVVM."""
 
+TEAM = 16
+"""Threads that share a line of 128 bytes: half a warp."""
+
 _I1, _I32, _I64 = (ir.IntType(bits) for bits in (1, 32, 64))
 
 __all__ = [
-    "WINDOW", "block", "built_from", "clock", "get", "get_apart", "get_vector", "give_way", "is_leader", "join",
-    "load_acquire", "no_reduce", "put", "put_apart", "put_vector", "set_word", "store_release", "thread", "threads", "word",
+    "TEAM", "WINDOW", "block", "built_from", "clock", "get", "get_apart", "get_some", "get_vector", "give_way", "is_leader",
+    "join", "load_acquire", "load_line", "load_relaxed", "load_share", "no_reduce", "put", "put_apart", "put_some", "put_vector",
+    "say", "set_word", "store_line", "store_relaxed", "store_release", "store_share", "thread", "threads", "word",
 ]  # fmt: skip
 
 
@@ -173,10 +178,99 @@ def _barrier_or(typing: Any, value: Any) -> Any:
 
 @register_jitable(forceinline=True)
 def join(value: Any) -> Any:
-    """Every thread of the lane goes on when all have come, with the value of the leader: 0, 1 or 2, elsewhere 0."""
+    """Every thread of the lane goes on when all have come: with 0 if all bring it, else 1 if one brings that, else 2."""
     if _barrier_or(value) == 0:
         return 0
-    return 1 + (_barrier_or(value & 2) != 0)
+    return 2 - (_barrier_or(value & 1) != 0)
+
+
+# Lines with flags. A vector is loaded and stored as its words, each whole, so these have 64 bits.
+
+
+@intrinsic
+def load_line(typing: Any, address: Any) -> Any:
+    """The two words of a line of 16 bytes, each whole."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kind = ir.LiteralStructType([_I64, _I64])
+        found = _asm(builder, "ld.relaxed.sys.global.v2.u64 {$0, $1}, [$2]; // line", kind, args, "=l,=l,l,~{memory}")
+        return cgutils.pack_array(builder, [builder.extract_value(found, i) for i in (0, 1)])
+
+    return types.UniTuple(types.uint64, 2)(types.int64), code
+
+
+@intrinsic
+def store_line(typing: Any, address: Any, first: Any, second: Any) -> Any:
+    """Write the two words of a line of 16 bytes, each whole."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        _asm(builder, "st.relaxed.sys.global.v2.u64 [$0], {$1, $2}; // line", ir.VoidType(), args, "l,l,l,~{memory}")
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.uint64, types.uint64), code
+
+
+@intrinsic
+def load_relaxed(typing: Any, address: Any) -> Any:
+    """A word that others may write, whole, and nothing said of any other: the abort flag, for all threads."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return _asm(builder, "ld.relaxed.sys.global.u64 $0, [$1]; // abort", _I64, args, "=l,l,~{memory}")
+
+    return types.uint64(types.int64), code
+
+
+@intrinsic
+def store_relaxed(typing: Any, address: Any, value: Any) -> Any:
+    """Write a word whole that others may read or write: the abort flag, by any thread."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        _asm(builder, "st.relaxed.sys.global.u64 [$0], $1; // abort", ir.VoidType(), args, "l,l,~{memory}")
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.uint64), code
+
+
+def _team(builder: Any) -> Any:
+    """The threads of a warp that are of this thread's team, as bits."""
+    half = builder.and_(builder.trunc(_register(builder, "llvm.nvvm.read.ptx.sreg.tid.x"), _I32), ir.Constant(_I32, TEAM))
+    return builder.shl(ir.Constant(_I32, (1 << TEAM) - 1), half)
+
+
+@intrinsic
+def say(typing: Any, value: Any) -> Any:
+    """Every thread of the team goes on when all have come, with the value of the last of them, of 32 bits."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        text = f"shfl.sync.idx.b32 $0, $1, {TEAM - 1}, {hex((32 - TEAM) << 8 | 31)}, $2;"
+        low = builder.trunc(args[0], _I32)
+        return builder.zext(_asm(builder, text, _I32, [low, _team(builder)], "=r,r,r,~{memory}"), _I64)
+
+    return types.int64(types.int64), code
+
+
+@intrinsic
+def load_share(typing: Any, address: Any, last: Any) -> Any:
+    """This thread's word of a line that the team loads at once."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        _asm(builder, "bar.warp.sync $0;", ir.VoidType(), [_team(builder)], "r,~{memory}")
+        return _asm(builder, "ld.relaxed.sys.global.u64 $0, [$1]; // line", _I64, args[:1], "=l,l,~{memory}")
+
+    return types.uint64(types.int64, types.boolean), code
+
+
+@intrinsic
+def store_share(typing: Any, address: Any, value: Any, last: Any) -> Any:
+    """Write this thread's word of a line that the team stores at once."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        _asm(builder, "bar.warp.sync $0;", ir.VoidType(), [_team(builder)], "r,~{memory}")
+        text = "st.relaxed.sys.global.u64 [$0], $1; // line"
+        _asm(builder, text, ir.VoidType(), args[:2], "l,l,~{memory}")
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.uint64, types.boolean), code
 
 
 # Time and waiting
@@ -207,6 +301,7 @@ def give_way(typing: Any, polls: Any) -> Any:
 
 get, put = elements.scalars(GLOBAL, aligned=True)
 get_apart, put_apart = elements.strided(GLOBAL, aligned=True)
+get_some, put_some = elements.bounded(GLOBAL, aligned=True)
 
 
 def _load_vector(builder: Any, address: Any, word: Any, words: int) -> list[Any]:

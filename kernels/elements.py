@@ -141,6 +141,74 @@ def strided(space: int, *, aligned: bool) -> tuple[Any, Any]:
     return intrinsic(prefer_literal=True)(get_apart), intrinsic(prefer_literal=True)(put_apart)
 
 
+def bounded(space: int, *, aligned: bool) -> tuple[Any, Any]:
+    """`get_some` and `put_some`: `n` neighbouring elements of an array that may end among them.
+
+    `get_some` takes the last element of the array for those after it; `put_some` leaves them out.
+    """
+
+    def get_some(typing: Any, dtype: Any, n: Any, address: Any, index: Any, length: Any) -> Any:
+        name, count = dtype.literal_value, n.literal_value
+
+        def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            last = builder.sub(args[4], ir.Constant(_I64, 1))
+            values = []
+            for i in range(count):
+                index = builder.add(args[3], ir.Constant(_I64, i))
+                index = builder.select(builder.icmp_signed("<", index, last), index, last)
+                values.append(_load(builder, name, _at(builder, name, args[2], index), space, _align(name, aligned)))
+            return _nest(builder, values)
+
+        return nested(register_type(name), count)(dtype, n, *[types.int64] * 3), code
+
+    def put_some(typing: Any, dtype: Any, n: Any, address: Any, index: Any, length: Any, value: Any) -> Any:
+        name, count = dtype.literal_value, n.literal_value
+
+        def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            for i, number in enumerate(_flat(builder, args[5], count)):
+                index = builder.add(args[3], ir.Constant(_I64, i))
+                with builder.if_then(builder.icmp_signed("<", index, args[4])):
+                    _store(builder, name, _at(builder, name, args[2], index), number, space, _align(name, aligned))
+            return context.get_dummy_value()
+
+        return types.void(dtype, n, *[types.int64] * 3, nested(register_type(name), count)), code
+
+    return intrinsic(prefer_literal=True)(get_some), intrinsic(prefer_literal=True)(put_some)
+
+
+def _words(name: str, n: int) -> tuple[int, int]:
+    """Words of 64 bits that n elements fill, and the numbers in each."""
+    return ELEMENTS[name].size * n // 8, 8 // _bytes(name)
+
+
+@intrinsic(prefer_literal=True)
+def to_words(typing: Any, dtype: Any, n: Any, value: Any) -> Any:
+    """The bits of `n` elements, which fill words of 64 bits, as a tuple of these."""
+    name, count = dtype.literal_value, n.literal_value
+    words, each = _words(name, count)
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        numbers = [p for v in _flat(builder, args[2], count) for p in _to_memory(builder, name, v)]
+        return cgutils.pack_array(builder, [_word_of(builder, numbers[i * each : (i + 1) * each], _I64) for i in range(words)])
+
+    return types.UniTuple(types.uint64, words)(dtype, n, nested(register_type(name), count)), code
+
+
+@intrinsic(prefer_literal=True)
+def from_words(typing: Any, dtype: Any, n: Any, words: Any) -> Any:
+    """The `n` elements that a tuple of words of 64 bits holds."""
+    name, count = dtype.literal_value, n.literal_value
+    many, each = _words(name, count)
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        raw = [builder.extract_value(args[2], i) for i in range(many)]
+        numbers = [_number_of(builder, word, _number(name), i) for word in raw for i in range(each)]
+        k = _parts(name)
+        return _nest(builder, [_to_register(builder, name, numbers[i : i + k]) for i in range(0, len(numbers), k)])
+
+    return nested(register_type(name), count)(dtype, n, types.UniTuple(types.uint64, many)), code
+
+
 def vectors(load: Any, store: Any) -> tuple[Any, Any]:
     """`get_vector` and `put_vector`: `n` neighbouring elements in one access, aligned to its size.
 

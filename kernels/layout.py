@@ -47,7 +47,8 @@ PRELUDE = 34  # first Moves of its lane that touch nothing of another rank, so n
 LEAVERS = 35  # address of the members that touch its input or output: it leaves after them
 LEAVER_COUNT = 36
 TILES = 37  # tiles of a whole call
-SECOND = 38  # of a program of one round: bytes from its scratch to another like it, IN_RECORD, or else 0
+SECOND = 38  # of a program of one round: bytes from its scratch to another like it, IN_RECORD, or else 0; of flagged
+# operands, from one copy of them to the other
 KIND = 39  # which kind of lane of generated code it is
 SETS = 40  # scratches that iterations use in turns, a power of 2, less 1
 SET_BYTES = 41  # bytes from one to the next
@@ -76,6 +77,14 @@ BASE = 0
 IS_FIRST = 1  # one rank's contribution as it came in
 ADVANCES = 2  # 1: every tile has memory of its own (inputs and outputs); 0: they share it (scratch)
 OPERAND_WORDS = 3
+
+# What an operand of generated code is: plain memory, or lines of packets with the flag of their iteration beside them, of two
+# copies that are used in turns. An offset in a part then counts LL_LINE bytes.
+PLAIN = 0
+LL = 1  # a line is a packet and two flags of 32 bits
+LL128 = 2  # a line is that of the threads of a team, a packet each, and of the last the flag
+PACKET = 8  # bytes
+LL_LINE = 16
 
 # A wait
 COUNTER = 0

@@ -20,8 +20,8 @@ from numba.extending import register_jitable
 from numpy.typing import NDArray
 
 from algocc.errors import UsageError
+from algocc.kernels import flagged, wide
 from algocc.kernels import layout as at
-from algocc.kernels import wide
 from algocc.kernels.lane import build_wait
 from algocc.kernels.operators import ELEMENTS
 
@@ -38,6 +38,7 @@ class MoveForm:
 
     parts: how many.
     advances, firsts: flags of each operand, destinations first, as in `layout`.
+    flagged: what each operand is, plain memory or lines with flags, as in `layout`; empty if all are plain.
     waits: (value, lag, total) each.
     signals: (ordinal, total) each.
     """
@@ -50,6 +51,12 @@ class MoveForm:
     firsts: tuple[int, ...]
     waits: tuple[tuple[int, int, int], ...]
     signals: tuple[tuple[int, int], ...]
+    flagged: tuple[int, ...] = ()
+
+    @property
+    def reads_flags(self) -> bool:
+        """Whether every thread waits for what it reads."""
+        return any(self.flagged[self.destinations :])
 
 
 Form = tuple[tuple[MoveForm, ...], ...]
@@ -57,15 +64,17 @@ Form = tuple[tuple[MoveForm, ...], ...]
 
 
 def form(starts: NDArray[Any], moves: NDArray[Any], operands: NDArray[Any], waits: NDArray[Any], signals: NDArray[Any],
-         *, name: str) -> tuple[Form, list[int]]:  # fmt: skip
+         *, name: str, flagged: NDArray[Any] | None = None) -> tuple[Form, list[int]]:  # fmt: skip
     """The kinds of lanes of a Program, from its tables, and the kind of each lane.
+
+    flagged: what each operand is, as in `layout`; all are plain memory if not given.
 
     Raises UsageError if the Program `name` is too large for straight code.
     """
     kinds: dict[tuple[MoveForm, ...], int] = {}
     of = []
     for begin, end in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
-        lane = tuple(_move(move, operands, waits, signals) for move in moves[begin:end].tolist())
+        lane = tuple(_move(move, operands, waits, signals, flagged) for move in moves[begin:end].tolist())
         of.append(kinds.setdefault(lane, len(kinds)))
     total = sum(max(1, move.parts) for lane in kinds for move in lane)
     widest = max((move.destinations + move.sources for lane in kinds for move in lane), default=0)
@@ -77,7 +86,9 @@ def form(starts: NDArray[Any], moves: NDArray[Any], operands: NDArray[Any], wait
     return tuple(kinds), of
 
 
-def _move(move: list[int], operands: NDArray[Any], waits: NDArray[Any], signals: NDArray[Any]) -> MoveForm:
+def _move(
+    move: list[int], operands: NDArray[Any], waits: NDArray[Any], signals: NDArray[Any], flagged: NDArray[Any] | None
+) -> MoveForm:
     def records(table: NDArray[Any], start: int, count: int, words: int) -> NDArray[Any]:
         return table[start // words : start // words + count]
 
@@ -85,12 +96,13 @@ def _move(move: list[int], operands: NDArray[Any], waits: NDArray[Any], signals:
     mine = records(operands, move[at.OPERAND_START], width, at.OPERAND_WORDS).tolist()
     waiting = records(waits, move[at.WAIT_START], move[at.WAIT_COUNT], at.WAIT_WORDS).tolist()
     signalling = records(signals, move[at.SIGNAL_START], move[at.SIGNAL_COUNT], at.SIGNAL_WORDS).tolist()
+    kinds = () if flagged is None else tuple(records(flagged, move[at.OPERAND_START], width, at.OPERAND_WORDS).tolist())
     return MoveForm(
         move[at.DESTINATIONS], move[at.SOURCES], move[at.PARTS_OF], move[at.FINAL],
         tuple(o[at.ADVANCES] for o in mine),
         tuple(o[at.IS_FIRST] for o in mine[move[at.DESTINATIONS] :]) if move[at.SOURCES] > 1 else (),
         tuple((w[at.VALUE], w[at.LAG], w[at.TOTAL]) for w in waiting),
-        tuple((s[at.ORDINAL], s[at.SIGNAL_TOTAL]) for s in signalling),
+        tuple((s[at.ORDINAL], s[at.SIGNAL_TOTAL]) for s in signalling), kinds if any(kinds) else (),
     )  # fmt: skip
 
 
@@ -105,7 +117,8 @@ def build(P: ModuleType, form: Form, *, op: str | None, dtype: str | None, size:
     for move in (move for lane in form for move in lane if move.parts):
         if _shape(move) not in datapaths:
             datapaths[_shape(move)] = f"data_{len(datapaths)}"
-            names[f"data_{len(datapaths) - 1}"] = _build_data(P, move, op=op, dtype=dtype, size=size)
+            make = flagged.build if move.flagged else _build_data
+            names[f"data_{len(datapaths) - 1}"] = make(P, move, op=op, dtype=dtype, size=size)
     text = source(form, size=size, datapath=lambda move: datapaths[_shape(move)])
     exec(compile(text, "<a generated lane>", "exec"), names)
     made: Callable[..., Any] = names["lane"]
@@ -113,7 +126,7 @@ def build(P: ModuleType, form: Form, *, op: str | None, dtype: str | None, size:
 
 
 def _shape(move: MoveForm) -> tuple[Any, ...]:
-    return move.destinations, move.sources, move.firsts, move.final
+    return move.destinations, move.sources, move.firsts, move.final, move.flagged
 
 
 def source(form: Form, *, size: int, datapath: Callable[[MoveForm], str]) -> str:
@@ -129,7 +142,7 @@ def source(form: Form, *, size: int, datapath: Callable[[MoveForm], str]) -> str
         f"    operands = P.word(block, {at.OPERANDS}) + 8 * P.word(move, {at.OPERAND_START})",
         f"    waits = P.word(block, {at.WAITS}) + 8 * P.word(move, {at.WAIT_START})",
         f"    signals = P.word(block, {at.SIGNALS}) + 8 * P.word(move, {at.SIGNAL_START})",
-        f"    kind = P.word(block, {at.KIND})",
+        f"    kind, second = P.word(block, {at.KIND}), P.word(block, {at.SECOND})",
     ]
     for kind, lane in enumerate(form):
         text += [
@@ -137,6 +150,7 @@ def source(form: Form, *, size: int, datapath: Callable[[MoveForm], str]) -> str
             "        t = 0",
             "        while t < tiles:",
             "            g, done = np.uint64(first) + np.uint64(t), t * tile",
+            "            turn = np.int64(g & np.uint64(1)) * second",
             *("            " + line for line in _lane(lane, size, datapath)),
             "            t += 1",
         ]
@@ -153,7 +167,8 @@ def _lane(lane: tuple[MoveForm, ...], size: int, datapath: Callable[[MoveForm], 
             for k in range(width):
                 place = f"P.word(parts, {part + 1 + k})" + (" + done" if move.advances[k] else "")
                 base = f"P.word(bases, P.word(operands, {operand + k * at.OPERAND_WORDS + at.BASE}))"
-                text.append(f"a{p}_{k} = {base} + ({place}) * {size}")
+                lines = move.flagged and move.flagged[k] != at.PLAIN
+                text.append(f"a{p}_{k} = {base} + ({place}) * {at.LL_LINE if lines else size}" + (" + turn" if lines else ""))
             part += 1 + width
         operand += width * at.OPERAND_WORDS
         if move.waits:
@@ -165,10 +180,21 @@ def _lane(lane: tuple[MoveForm, ...], size: int, datapath: Callable[[MoveForm], 
                 text.append(f"    {'if stuck == 0: ' if w else ''}{wait_for}")
                 wait += at.WAIT_WORDS
             text += ["stuck = P.join(stuck)", "if stuck != 0: return stuck"]
+        if move.flagged:
+            text.append("stuck = 0")
         for p in range(move.parts):
             addresses = ", ".join(f"a{p}_{k}" for k in range(width))
-            text.append(f"{datapath(move)}(({addresses}), n{p}, ranks)")
-        if move.parts:
+            if move.flagged:
+                call = f"{datapath(move)}(({addresses}), n{p}, ranks, g, block, local, begin + {m}, {len(move.waits)}, t)"
+                text.append(f"if stuck == 0: stuck = {call}")
+            else:
+                text.append(f"{datapath(move)}(({addresses}), n{p}, ranks)")
+        if move.reads_flags:
+            text += [
+                "stuck = P.join(stuck)", "if stuck != 0:",
+                f"    if P.is_leader(): P.set_word(local, {at.STATUS}, stuck)", "    return stuck",
+            ]  # fmt: skip
+        elif move.parts:
             text.append("P.join(0)")
         if move.signals:
             text.append("if P.is_leader():")

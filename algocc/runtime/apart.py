@@ -15,6 +15,7 @@ is for reads it, and the Program's order of a lane is the order in which its mes
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,66 @@ def lower_apart(s: Schedule, *, in_place: bool = False, nodes: Sequence[int] | N
     node = np.zeros(s.n, np.int64) if nodes is None else np.asarray(nodes, np.int64)
     moves = separate(fuse(s, layout(s, in_place=in_place)), node)
     return synchronise(s, order(s, moves, 1), lanes=1, in_place=in_place)
+
+
+def lower_pushed(s: Schedule, *, in_place: bool = False) -> Program:
+    """Schedule → Program with one lane a rank, which writes to its peers and never reads of them: into slots of their scratch
+    that have one writer, and no reader but their own lane.
+
+    before: `scratch[0] = in[0]` on rank 1, then `out[0] = in[0] + r1.scratch[0]` on rank 0
+    after:  `r0.scratch[0] = in[0]` on rank 1, then `out[0] = in[0] + scratch[0]` on rank 0
+
+    Raises ScheduleError if the schedule is malformed.
+
+    >>> from algocc.program import listing
+    >>> from algocc.schedules.all_pairs import one_shot
+    >>> print(listing(lower_pushed(one_shot(2))))
+    program one_shot: all_reduce n=2 chunks=1, out of place; 2 lanes, 4 moves, 2 counters, 1 scratch slot a rank
+    rank 0 lane 0
+      0: wait c1>=2'; r1.scratch[0] = in[0]; signal c0
+      1: wait c1>=1; out[0] = in[0] + scratch[0]; signal c0
+    rank 1 lane 1
+      0: wait c0>=2'; r0.scratch[0] = in[0]; signal c1
+      1: wait c0>=1; out[0] = scratch[0] + in[0]; signal c1
+    """
+    return _without_unread(lower_apart(s, in_place=in_place, nodes=range(s.n)))
+
+
+def _without_unread(p: Program) -> Program:
+    """The Program without destinations in scratch that no Move reads, and scratch without what they leave empty."""
+    n, slots = p.n, p.scratch
+
+    def cells(start: Array, rank: Array, buffer: Array, chunk: Array) -> tuple[Array, Array]:
+        """The slots that operands in scratch are, as numbers, and the operand of each."""
+        count = np.where(buffer == Buffer.SCRATCH, np.repeat(p.count, np.diff(start)), 0)
+        operand = np.repeat(np.arange(len(rank)), count)
+        within = np.arange(len(operand)) - np.repeat(np.cumsum(count) - count, count)
+        return rank[operand].astype(np.int64) * slots + chunk[operand] + within, operand
+
+    read, _ = cells(p.src_start, p.src_rank, p.src_buffer, p.src_chunk)
+    written, operand = cells(p.dst_start, p.dst_rank, p.dst_buffer, p.dst_chunk)
+    is_read = np.zeros(n * slots, bool)
+    is_read[read] = True
+    kept = p.dst_buffer != Buffer.SCRATCH
+    np.logical_or.at(kept, operand, is_read[written])
+    writer = np.repeat(np.arange(p.moves), np.diff(p.dst_start))
+    kept |= np.bincount(writer[kept], minlength=p.moves)[writer] == 0  # a Move that nobody needs stays as it is
+    used = is_read
+    used[written[kept[operand]]] = True
+    place = (np.cumsum(used.reshape(n, slots), axis=1) - 1).ravel() if slots else np.zeros(0, np.int64)
+
+    def moved(rank: Array, buffer: Array, chunk: Array) -> Array:
+        out = chunk.copy()
+        at = np.flatnonzero(buffer == Buffer.SCRATCH)
+        out[at] = place[rank[at].astype(np.int64) * slots + chunk[at]]
+        return out
+
+    before = np.concatenate([[0], np.cumsum(kept)])
+    dst = [column[kept] for column in (p.dst_rank, p.dst_buffer, p.dst_chunk)]
+    return replace(
+        p, scratch=int(used.reshape(n, slots).sum(axis=1).max(initial=0)), src_chunk=moved(p.src_rank, p.src_buffer, p.src_chunk),
+        dst_start=before[p.dst_start], dst_rank=dst[0], dst_buffer=dst[1], dst_chunk=moved(*dst),
+    )  # fmt: skip
 
 
 def separate(m: Moves, node: Array) -> Moves:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from algocc.collective import Buffer
 from algocc.kernels import layout as at
 from algocc.program import Program
 
@@ -38,8 +39,31 @@ def describe(program: Program, reports: NDArray[np.int64], timeout: float) -> st
 
 def _target(program: Program, report: Any) -> int:
     """The lane that a waiting lane waits for."""
+    source = _flagged(program, report)
+    if source is not None:
+        return _writer(program, source)
     wait = int(program.wait_start[report[at.AT_MOVE]]) + report[at.AT_WAIT]
     return int(program.counter_writer[program.wait_counter[wait]])
+
+
+def _flagged(program: Program, report: Any) -> int | None:
+    """The source whose flag a lane waits for: its Move's sources are numbered after the waits."""
+    move = report[at.AT_MOVE]
+    nth = report[at.AT_WAIT] - int(program.wait_start[move + 1] - program.wait_start[move])
+    return int(program.src_start[move]) + nth if nth >= 0 else None
+
+
+def _writer(program: Program, source: int) -> int:
+    """The lane that writes a source that lies in scratch."""
+    move = int(np.searchsorted(program.src_start, source, side="right")) - 1
+    first = program.src_chunk[source]
+    writes = np.repeat(np.arange(program.moves), np.diff(program.dst_start))
+    begin, end = program.dst_chunk, program.dst_chunk + program.count[writes]
+    found = (
+        (program.dst_buffer == Buffer.SCRATCH) & (program.dst_rank == program.src_rank[source])
+        & (begin < first + program.count[move]) & (first < end)
+    )  # fmt: skip
+    return int(program.move_lane[writes[np.argmax(found)]])
 
 
 def _roots(waiting: dict[int, int], lane: int) -> list[int]:
@@ -52,15 +76,16 @@ def _roots(waiting: dict[int, int], lane: int) -> list[int]:
 
 
 def _line(program: Program, lane: int, report: Any) -> str:
-    move = report[at.AT_MOVE]
-    wait = int(program.wait_start[move]) + report[at.AT_WAIT]
-    counter = int(program.wait_counter[wait])
-    peer = int(program.counter_writer[counter])
-    source = program.source(move)
-    where = f"step {program.step[move]}" + (f" ({source})" if source else "")
-    missing = (report[at.WANT] - report[at.HAVE]) % 2**64
+    move, peer = report[at.AT_MOVE], _target(program, report)
+    line, flagged = program.source(move), _flagged(program, report)
+    where = f"step {program.step[move]}" + (f" ({line})" if line else "")
+    if flagged is not None:
+        what = f"a flag in scratch[{program.src_chunk[flagged]}] is {report[at.HAVE]}, wanted {report[at.WANT]}"
+    else:
+        counter = program.wait_counter[int(program.wait_start[move]) + report[at.AT_WAIT]]
+        missing = (report[at.WANT] - report[at.HAVE]) % 2**64
+        what = f"counter {counter} is at {report[at.HAVE]}, wanted {report[at.WANT]}, {missing} to go"
     return (
         f"rank {program.lane_rank[lane]} (lane {lane}) in {where}, move {move - program.lane_start[lane]}, "
-        f"iteration {report[at.AT_ITERATION]}: waits for rank {program.lane_rank[peer]} (lane {peer}): "
-        f"counter {counter} is at {report[at.HAVE]}, wanted {report[at.WANT]}, {missing} to go"
+        f"iteration {report[at.AT_ITERATION]}: waits for rank {program.lane_rank[peer]} (lane {peer}): {what}"
     )

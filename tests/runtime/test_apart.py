@@ -16,7 +16,7 @@ from algocc.lowering import lower
 from algocc.program import check
 from algocc.reference import run_program
 from algocc.runtime import Threads, buffer_elements, count_wrong, expected, in_place_buffers, make_inputs
-from algocc.runtime.apart import lower_apart, replaces_in_place
+from algocc.runtime.apart import lower_apart, lower_pushed, replaces_in_place
 from algocc.runtime.messages import between_nodes, messages
 from algocc.runtime.rank import of_one_round, prelude, touching
 from algocc.table import form_failures
@@ -73,6 +73,31 @@ def test_any_correct_schedule(data):
     check(p)
     assert verify_program(p, idempotent=s.collective.idempotent).correct
     no_reading_between(p, nodes)
+
+
+@pytest.mark.parametrize("name", sorted(algorithms()))
+def test_every_algorithm_that_writes_to_its_peers_and_reads_of_none(name):
+    for n in (1, 2, 3, 4):
+        try:
+            s = algorithms()[name](n)
+        except UsageError:
+            continue
+        for in_place in (False, True):
+            p = lower_pushed(s, in_place=in_place)
+            check(p)
+            report = verify_program(p, idempotent=s.collective.idempotent)
+            assert report.correct, report.failures
+            owner = p.lane_rank[p.move_lane]
+            assert (p.src_rank == np.repeat(owner, np.diff(p.src_start))).all()
+            away = p.dst_rank != np.repeat(owner, np.diff(p.dst_start))
+            assert (p.dst_buffer[away] == Buffer.SCRATCH).all()
+            read = {(r, c + k) for r, b, c, m in zip(
+                p.src_rank.tolist(), p.src_buffer.tolist(), p.src_chunk.tolist(),
+                np.repeat(p.count, np.diff(p.src_start)).tolist(), strict=True,
+            ) if b == Buffer.SCRATCH for k in range(m)}  # fmt: skip
+            used = [max((c + 1 for r, c in read if r == rank), default=0) for rank in range(n)]
+            assert p.scratch == max(used)  # no slot at the end that nobody reads
+            assert set(zip(p.dst_rank[away].tolist(), p.dst_chunk[away].tolist(), strict=True)) <= read
 
 
 @pytest.mark.parametrize("name", sorted(algorithms()))

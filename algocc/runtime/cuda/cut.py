@@ -106,8 +106,10 @@ def _longest(program: Program, count: int, size: int) -> int:
     return -(-int(units.max(initial=0)) * count // program.collective.chunks) * size
 
 
-def kernel_of(p: Program, ready: Plan, op: Operator, e: Element, form: str) -> tuple[grid.Key, Ints]:
-    """The kernel that runs a program, and which kind of lane of it each lane is.
+def kernel_of(
+    p: Program, ready: Plan, op: Operator, e: Element, form: str, flagged: Ints | None = None
+) -> tuple[grid.Key, Ints]:
+    """The kernel that runs a program, and which kind of lane of it each lane is; `flagged` as for `straight.form`.
 
     Raises UsageError for an unknown form, and for a program that is too large to be generated.
     """
@@ -116,5 +118,6 @@ def kernel_of(p: Program, ready: Plan, op: Operator, e: Element, form: str) -> t
         return key, np.zeros(p.lanes, np.int64)
     if form != "generated":
         raise UsageError(f"form={form!r}: wanted 'interpreted' or 'generated'")
-    made, kinds = straight.form(p.lane_start, ready.moves, ready.operands, ready.waits, ready.signals, name=p.name)
+    made, kinds = straight.form(p.lane_start, ready.moves, ready.operands, ready.waits, ready.signals, name=p.name,
+                                flagged=flagged)  # fmt: skip
     return key._replace(form=made, size=e.size), np.array(kinds, np.int64)

@@ -109,6 +109,9 @@ class Driver(Protocol):
     def reach(self, device: int, peer: int) -> bool:
         """Let a device touch a peer's memory; false if there is no way."""
 
+    def whole_lines(self, device: int, peer: int) -> bool:
+        """Whether a line of 128 bytes that a warp stores at once arrives at once: on the device itself, and over NVLink."""
+
     def export(self, device: int, address: int) -> bytes:
         """A name of an allocation that another process can open; `address` is where it starts."""
 
@@ -132,6 +135,7 @@ _ATTRIBUTES = {"processors": 16, "major": 75, "minor": 76, "cooperative": 95}
 _PORTABLE_AND_MAPPED = 0x01 | 0x02
 _ALREADY_ENABLED = 704
 _MEMORY_TYPE, _DEVICE_ORDINAL, _OF_DEVICE = 2, 9, 2
+_NATIVE_ATOMICS = 3
 _NON_BLOCKING = 1  # does not wait for the default stream
 _RELAXED = 2
 _LAZY_PEER_ACCESS = 1
@@ -336,6 +340,15 @@ class CudaDriver:
         self._enter(device)
         code = self._cuda.cuCtxEnablePeerAccess(theirs, ctypes.c_uint(0))
         return code in (0, _ALREADY_ENABLED)
+
+    def whole_lines(self, device: int, peer: int) -> bool:
+        if device == peer:
+            return True
+        native = ctypes.c_int()  # atomics of the link itself: NVLink has them, PCIe does not
+        self._do(
+            "cuDeviceGetP2PAttribute", ctypes.byref(native), ctypes.c_int(_NATIVE_ATOMICS), ctypes.c_int(device), ctypes.c_int(peer)
+        )
+        return bool(native.value)
 
     def export(self, device: int, address: int) -> bytes:
         self._enter(device)

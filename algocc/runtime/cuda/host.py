@@ -21,6 +21,7 @@ from algocc.program import Program, check
 from algocc.runtime.cuda.arrays import Array, Seen
 from algocc.runtime.cuda.cut import cut, kernel_of, traffic
 from algocc.runtime.cuda.driver import Driver, cuda
+from algocc.runtime.cuda.flags import check_protocol, check_teams, check_whole_lines, credits, lined
 from algocc.runtime.cuda.given import check_sharing, look
 from algocc.runtime.cuda.links import check_links, crosses, touching_arrays
 from algocc.runtime.cuda.pool import Pool
@@ -43,6 +44,8 @@ class Devices:
     devices: the device of each rank; a single number puts all ranks on one, which then emulates them.
     channels, threads, tile_bytes: how a call is cut, chosen by size if not given.
     form: "interpreted", one kernel for all programs, or "generated", one made for this program, for small ones.
+    protocol: "simple", or "ll" or "ll128", which put flags beside what ranks write into each other's scratch, so that
+        nothing but those flags is waited for; for generated kernels, and programs of `lower_pushed`.
     driver: what stands for the GPUs; the CUDA driver if not given.
     peers: the other processes, if each of the ranks is one: then all make, call and close theirs together, and each gives
         and gets the arrays of its own rank only. The program must touch nothing of a peer's but scratch (`lower_apart`).
@@ -57,9 +60,13 @@ class Devices:
     def __init__(
         self, program: Program, *, count: int, dtype: Any = "float32", op: str = "sum", timeout: float = 30.0,
         devices: int | Sequence[int] = 0, channels: int | None = None, threads: int | None = None,
-        tile_bytes: int | None = None, form: str = "interpreted", driver: Driver | None = None, peers: Pool | None = None,
+        tile_bytes: int | None = None, form: str | None = None, protocol: str = "simple", driver: Driver | None = None,
+        peers: Pool | None = None,
     ) -> None:  # fmt: skip
         check(program)
+        form = check_protocol(protocol, form)
+        if protocol != "simple":
+            program = credits(program)
         self.program = program
         self.count = check_count(program.collective, count)
         self.element, self.operator = element(dtype), operator(op)
@@ -80,6 +87,8 @@ class Devices:
                 raise UsageError(
                     f"program {program.name}: its lanes touch arrays of other processes; make it with `lower_apart`"
                 )
+        if protocol == "ll128":
+            check_whole_lines(program, self.devices if peers is None else None, self._driver)
         self._sites = sites(program, self.devices, None if peers is None else peers.ranks[peers.rank])
         self._here = [s for s in self._sites if s.here]
         self._ranks = [int(r) for s in self._here for r in s.ranks] if peers else list(range(program.n))
@@ -88,7 +97,13 @@ class Devices:
             program, self.count, self.operator, self.element, channels=channels, threads=threads, tile_bytes=tile_bytes,
             lanes=max(len(s.lanes) for s in self._sites), processors=min(facts) if peers is None else peers.processors,
         )  # fmt: skip
-        self._key, self._kinds = kernel_of(program, self._plan, self.operator, self.element, form)
+        flagged, second = None, 0
+        if protocol == "ll128":
+            check_teams(self.shape.threads)
+        if protocol != "simple":
+            self._plan, flagged, second = lined(program, self._plan, self.element, protocol)
+        self._key, self._kinds = kernel_of(program, self._plan, self.operator, self.element, form, flagged)
+        self._second = second
         if self._runs():
             self._together(self._load)
         self._elements = buffer_elements(program.collective, self.count)
@@ -116,7 +131,7 @@ class Devices:
         self._scratch = scratch_at(self._sites, program.n, self._plan, self.shape, self.element)
         fill(
             self._driver, self._sites, program, self._plan, self.shape, self.element,
-            kinds=self._kinds, timeout=self.timeout, lines=lines,
+            kinds=self._kinds, timeout=self.timeout, lines=lines, second=self._second,
         )  # fmt: skip
 
     # Calling

@@ -26,7 +26,7 @@ from algocc.runtime.cuda.driver import Bytes, Facts
 from algocc.runtime.heap import PAGE, mapped, nameless
 from algocc.runtime.memory import address, aligned
 
-MOST_THREADS = 5
+MOST_THREADS = 6
 """Threads of a block, however many the host asks for: a kernel is right with any number, and cores are few."""
 
 
@@ -52,22 +52,26 @@ class ThreadDriver:
     rests: one in so many arrivals at a barrier is late; 0 for none.
     links: pairs of devices that reach each other; all if not given.
     lies: pairs of which that is said, though what the first writes to the second's memory gets lost.
+    threads: most of a block.
+    tears: pairs whose link may tear a line of 128 bytes.
     """
 
     def __init__(
         self, *, devices: int = 1, processors: int = 64, rests: int = 0, links: set[tuple[int, int]] | None = None,
-        lies: set[tuple[int, int]] | None = None, cooperative: bool = True, seed: int = 0,
+        lies: set[tuple[int, int]] | None = None, tears: set[tuple[int, int]] | None = None, cooperative: bool = True,
+        seed: int = 0, threads: int = MOST_THREADS,
     ) -> None:  # fmt: skip
         self._devices, self._processors, self._cooperative = devices, processors, cooperative
         self._rests, self._links, self._seed = rests, links, seed
-        self._lies = lies or set()
+        self._most_threads = threads
+        self._lies, self._tears = lies or set(), tears or set()
         self._memory: dict[int, tuple[int, Bytes]] = {}
         self._files: dict[int, int] = {}
         self._foreign: dict[int, Bytes] = {}
         self._keep: list[Any] = []
         self._kernels: list[Key] = []
         self._numbers = itertools.count(1)
-        self._teams: dict[tuple[int, int, int], tuple[NDArray[np.int64], Bytes]] = {}
+        self._teams: dict[tuple[int, int, int], tuple[NDArray[np.int64], Bytes, Bytes]] = {}
         self._pool: ThreadPoolExecutor | None = None
         self._most = 0
         self._capture: list[tuple[Any, ...]] | None = None
@@ -138,8 +142,8 @@ class ThreadDriver:
     def _launch(self, launches: list[tuple[int, int, int, int]]) -> None:
         work = []
         for kernel, blocks, threads, argument in launches:
-            threads = min(threads, MOST_THREADS)
-            words, _ = self._team(argument, blocks, threads)
+            threads = min(threads, self._most_threads)
+            words = self._team(argument, blocks, threads)[0]
             run = compiled(self._kernels[kernel])
             work += [(run, address(words) + 8 * block.SELF_WORDS * i, argument) for i in range(blocks * threads)]
         if self._pool is None or self._most < len(work):
@@ -149,8 +153,8 @@ class ThreadDriver:
         for done in [self._pool.submit(run, words, argument) for run, words, argument in work]:
             done.result()
 
-    def _team(self, argument: int, blocks: int, threads: int) -> tuple[NDArray[np.int64], Bytes]:
-        """The words of each thread, and the barriers of each block: a barrier's count goes on from launch to launch."""
+    def _team(self, argument: int, blocks: int, threads: int) -> tuple[NDArray[np.int64], Bytes, Bytes]:
+        """The words of each thread, and the barriers of each block and team, whose counts go on from launch to launch."""
         if (argument, blocks, threads) not in self._teams:
             words = aligned(8 * block.SELF_WORDS * blocks * threads).view(np.int64).reshape(blocks, threads, -1)
             barriers = aligned(blocks * block.BARRIER_LINES * LINE)
@@ -158,9 +162,13 @@ class ThreadDriver:
             words[:, :, block.THREADS] = threads
             words[:, :, block.BLOCK] = np.arange(blocks)[:, None]
             words[:, :, block.BARRIER] = (address(barriers) + np.arange(blocks) * block.BARRIER_LINES * LINE)[:, None]
+            number = np.arange(blocks * threads).reshape(blocks, threads)
+            teams = aligned(blocks * threads * block.TEAM_LINES * LINE)
+            first = number - np.arange(threads) % block.TEAM
+            words[:, :, block.TEAM_BARRIER] = address(teams) + first * block.TEAM_LINES * LINE
             words[:, :, block.CHANCE] = np.random.default_rng(self._seed).integers(0, 2**62, (blocks, threads))
             words[:, :, block.RESTS] = self._rests
-            self._teams[argument, blocks, threads] = words, barriers
+            self._teams[argument, blocks, threads] = words, barriers, teams
         return self._teams[argument, blocks, threads]
 
     def stream(self, device: int) -> int:
@@ -196,6 +204,9 @@ class ThreadDriver:
 
     def reach(self, device: int, peer: int) -> bool:
         return device == peer or self._links is None or (device, peer) in self._links
+
+    def whole_lines(self, device: int, peer: int) -> bool:
+        return device == peer or (device, peer) not in self._tears
 
     def export(self, device: int, address: int) -> bytes:
         if address not in self._files:

@@ -130,7 +130,7 @@ def scratch_at(all_sites: Sequence[Site], n: int, ready: Plan, shape: Shape, e: 
 
 def fill(
     driver: Driver, all_sites: Sequence[Site], p: Program, ready: Plan, shape: Shape, e: Element, *,
-    kinds: Ints, timeout: float, lines: int,
+    kinds: Ints, timeout: float, lines: int, second: int = 0,
 ) -> None:  # fmt: skip
     """Write the tables of the sites that are here. All arenas have their base, and those here are zeroed."""
     place = np.zeros((len(p.counter_total), shape.channels), np.int64)  # address of each counter of each channel
@@ -157,12 +157,12 @@ def fill(
             put(f"parts {c}", sliced(ready, c * run, run))
             put(f"waits {c}", waits)
             put(f"signals {c}", signals)
-        put("blocks", blocks(site, p, ready, shape, e, kinds=kinds, timeout=timeout, lines=lines))
+        put("blocks", blocks(site, p, ready, shape, e, kinds=kinds, timeout=timeout, lines=lines, second=second))
         driver.synchronize(site.device, site.stream)
 
 
 def blocks(
-    site: Site, p: Program, ready: Plan, shape: Shape, e: Element, *, kinds: Ints, timeout: float, lines: int
+    site: Site, p: Program, ready: Plan, shape: Shape, e: Element, *, kinds: Ints, timeout: float, lines: int, second: int = 0
 ) -> Ints:  # fmt: skip
     """The parameter block of every block of threads of a site: channel after channel, lane after lane."""
     arena, lanes, local = site.arena, site.lanes, local_bytes(ready)
@@ -171,7 +171,7 @@ def blocks(
         (at.ITERATIONS, shape.tiles), (at.TILE, ready.tile), (at.SIZE, e.size), (at.RANKS, p.n),
         (at.LANE_START, arena.address("starts")), (at.MOVES, arena.address("moves")),
         (at.OPERANDS, arena.address("operands")), (at.LOCAL_SIZE, local), (at.TIMEOUT, int(timeout * 1e9)),
-        (at.POLLS, POLLS), (at.LINES, lines), (at.LANES, p.lanes), (at.ABSENT, -1),
+        (at.POLLS, POLLS), (at.LINES, lines), (at.LANES, p.lanes), (at.ABSENT, -1), (at.SECOND, second),
     ):  # fmt: skip
         table[:, :, word] = value
     table[:, :, at.INDEX] = lanes
