@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from algocc import testing
 from algocc.catalog import algorithms
-from algocc.collective import Buffer
+from algocc.collective import Buffer, send_recv
 from algocc.errors import RunError, UsageError
 from algocc.kernels import layout as at
 from algocc.lowering import lower
@@ -22,6 +22,7 @@ from algocc.runtime.cuda.flags import credits, flagged_slots
 from algocc.schedules.all_pairs import one_shot, two_shot
 from algocc.schedules.ring import ring
 from algocc.schedules.trees import binary_tree
+from algocc.steps import Steps
 from algocc.verifier import verify_program
 
 PROTOCOLS = ["ll", "ll128"]
@@ -250,6 +251,14 @@ def test_many_calls_back_to_back(protocol, schedule, in_place):
             run(inputs, outputs)
             wanted = sum(k + rank for rank in range(program.n))
             assert all((out.get() == wanted).all() for out in outputs), k
+
+
+def test_a_writer_that_nobody_answers_waits_for_its_credits():
+    """One way only, many tiles: without credits it would write over what has not been read, and the reader would be stuck."""
+    steps = Steps(send_recv(2, pairs=[(0, 1)]), name="one way")
+    with steps.step():
+        steps.copy(src=0, dst=1, chunk=0)
+    check_run(lower_pushed(steps.build()), 16 * 100 + 3, protocol="ll", tile_bytes=64, most=1, timeout=2)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

@@ -441,6 +441,8 @@ def test_names_and_numbers_of_the_driver():
     }
     assert driver._PORTABLE_AND_MAPPED == cuda.CU_MEMHOSTALLOC_PORTABLE | cuda.CU_MEMHOSTALLOC_DEVICEMAP
     assert driver._ALREADY_ENABLED == cuda.CUresult.CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED
+    native = cuda.CUdevice_P2PAttribute.CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED
+    assert driver._NATIVE_ATOMICS == native
     assert driver._MEMORY_TYPE == cuda.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE
     assert driver._DEVICE_ORDINAL == cuda.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
     assert driver._OF_DEVICE == cuda.CUmemorytype.CU_MEMORYTYPE_DEVICE
