@@ -54,7 +54,7 @@ def check_run(program, count, dtype="int32", op="sum", *, skips=(0,), calls=2, d
                     out.set(np.zeros(out.size, out.element.numpy))
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_any_correct_schedule_gives_what_its_collective_demands(data):
     in_place = data.draw(st.booleans())
