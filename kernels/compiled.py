@@ -1,4 +1,7 @@
-"""The kernels compiled for CPU threads, each once a process and kept on disk for the next."""
+"""The kernels compiled for CPU threads, each once a process and kept on disk for the next.
+
+    python -m algocc.kernels.compiled        # all of them, so that no later call waits for a compiler
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ import numba
 from numba import types
 
 from algocc.kernels import cpu, gate, lane, reduction, team
-from algocc.kernels.operators import ELEMENTS, Element, Operator, kernel_of
+from algocc.kernels.operators import ELEMENTS, OPERATORS, Element, Operator, kernel_of, refusal
 
 _I64 = types.int64
 _counts = {"compiled": 0, "found": 0}
@@ -101,3 +104,18 @@ def _native(body: Callable[..., Any], signature: Any) -> Any:
 def _threaded(body: Callable[..., Any], signature: Any) -> Any:
     kernel = numba.njit(signature, nogil=True, cache=True, error_model="numpy")(body)
     return _counted(kernel, sum(kernel.stats.cache_hits.values()))
+
+
+def everything() -> None:
+    """Compile what is not on disk yet: the lane, what calls it, and every reduction."""
+    for kernel in (_lane, serve, call, rank_call, run_lane):
+        kernel()
+    for op in OPERATORS.values():
+        for e in ELEMENTS.values():
+            if refusal(op, e) is None:
+                reduction_address(op, e)
+
+
+if __name__ == "__main__":
+    everything()
+    print(compilations())
