@@ -226,12 +226,9 @@ class Ready:
         self.plan: Plan = plan(program, count=count, element=e, tile_bytes=tile)
         twice = self.plan.scratch * e.size <= MOST_TWICE and self.plan.iterations == 1
         one_round = twice and apart and not outside and of_one_round(program)
-        if one_round:
-            program = without_counters(program)
-            self.plan = plan(program, count=count, element=e, tile_bytes=tile)
         sets = sets if self.plan.iterations > 1 else 1
-        if sets > 1:
-            program = in_turns(program, sets)
+        if one_round or sets > 1:
+            program = without_counters(program) if one_round else in_turns(program, sets)
             self.plan = plan(program, count=count, element=e, tile_bytes=tile)
         self.program, self.rank, self.apart = program, rank, apart
         ready, n = self.plan, program.n
