@@ -7,7 +7,8 @@ CPU thread or a GPU threadblock.
 A Program is one *iteration*: it handles one tile of every chunk. A run repeats it, tile after tile and call
 after call, and iteration g (counted from 0 for as long as the program lives) finds every counter at
 `g · total`, so nothing is ever reset. Tiles of the inputs and outputs are different memory in every iteration of a
-call; scratch is the same memory again, so a Move may have to wait for the iteration before: that is a `lag`.
+call; scratch is the same memory again, so a Move may have to wait for the iteration before: that is a `lag`. With
+several *sets* of scratch, used in turns, scratch is the same again so many iterations later, and so is the lag.
 """
 
 from __future__ import annotations
@@ -52,6 +53,8 @@ class Program:
     counter_writer: the only lane that signals a counter; shape (counters,).
     counter_waiter: the lane that waits for it.
     counter_total: signals of a counter in one iteration.
+    sets: scratches that iterations use in turns, iteration g that of number g modulo `sets`; a power of 2, since g is
+        counted in 64 bits.
     """
 
     name: str
@@ -84,6 +87,7 @@ class Program:
     counter_writer: Array
     counter_waiter: Array
     counter_total: Array
+    sets: int = 1
 
     def __post_init__(self) -> None:
         for f in fields(self):
@@ -217,7 +221,9 @@ def check(p: Program) -> None:
         fail("a counter is waited for by a lane that is not its waiter")
     if (np.bincount(p.signal_counter, minlength=counters) != p.counter_total).any():
         fail("a counter's total is not the number of its signals")
-    if len(p.wait_lag) and not 0 <= p.wait_lag.min() <= p.wait_lag.max() <= 1:
-        fail("a lag other than 0 or 1")
+    if p.sets < 1 or p.sets & (p.sets - 1):
+        fail(f"{p.sets} sets of scratch, wanted a power of 2")
+    if len(p.wait_lag) and not 0 <= p.wait_lag.min() <= p.wait_lag.max() <= p.sets:
+        fail(f"a lag outside 0..{p.sets}")
     if len(p.wait_value) and ((p.wait_value < 1) | (p.wait_value > p.counter_total[p.wait_counter])).any():
         fail("a wait for a signal that is never given")

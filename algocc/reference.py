@@ -310,7 +310,7 @@ class Machine:
     """A Program in the middle of a run of some iterations; lanes act one atomic action at a time.
 
     A lane waits, reads the sources of its Move one by one, writes the destinations one by one, and gives its
-    signals one by one. Inputs and outputs are other memory in each iteration, scratch is the same.
+    signals one by one. Inputs and outputs are other memory in each iteration, scratch is the same every `sets` iterations.
 
     p: the program.
     at: for each lane, the number of actions it has done.
@@ -331,7 +331,7 @@ class Machine:
             State(p.collective, 0, p.in_place, lambda rank, chunk, g=g: ((g, rank, chunk),))  # type: ignore[misc]
             for g in range(iterations)
         ]
-        self._scratch: dict[Place, Multiset] = {}
+        self._scratch: dict[tuple[int, int, int, int], Multiset] = {}
 
     def copy(self) -> Machine:
         """The same moment again, to go on from differently."""
@@ -406,7 +406,7 @@ class Machine:
         self.at[lane] += 1
         if act.kind == "read":
             value = (
-                self._scratch.get(act.place)
+                self._scratch.get((iteration % self.p.sets, *act.place))
                 if act.place[1] == Buffer.SCRATCH
                 else self._tiles[iteration][act.place]
             )
@@ -418,7 +418,7 @@ class Machine:
                 )
             self._reduced[lane] = value if act.fresh else tuple(sorted(self._reduced[lane] + value))
         elif act.kind == "write" and act.place[1] == Buffer.SCRATCH:
-            self._scratch[act.place] = self._reduced[lane]
+            self._scratch[iteration % self.p.sets, *act.place] = self._reduced[lane]
         elif act.kind == "write":
             self._tiles[iteration].put(act.place, self._reduced[lane])
         elif act.kind == "signal":

@@ -126,7 +126,7 @@ def _starts(lengths: list[int]) -> NDArray[np.int64]:
     return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
 
 
-def _cells(side: str, cells: list[Cell]) -> dict[str, NDArray[Any]]:
+def _cells(side: str, cells: list[Cell]) -> dict[str, Any]:
     table = np.array(cells, np.int64).reshape(-1, 3)
     return {
         f"{side}_rank": table[:, 0].astype(np.int32),
@@ -178,10 +178,10 @@ def _empty(name: str, c: Collective, in_place: bool) -> Program:
     none = np.zeros(0, np.int64)
     start = np.zeros(1, np.int64)
     ragged = {"lane", "src", "dst", "wait", "signal"}
-    fields = {
+    fields: dict[str, Any] = {
         k: none
         for k in Program.__dataclass_fields__
-        if k not in ("name", "collective", "in_place", "scratch", "origins")
+        if k not in ("name", "collective", "in_place", "scratch", "origins", "sets")
     }
     fields |= {f"{k}_start": start for k in ragged}
     return Program(name=name, collective=c, in_place=in_place, scratch=0, origins=(), **fields)

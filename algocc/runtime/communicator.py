@@ -31,7 +31,7 @@ from algocc.runtime.choice import choose, parse, tuned
 from algocc.runtime.geometry import buffer_elements, check_count, shifts
 from algocc.runtime.join import meet
 from algocc.runtime.node import CLOSED, FAILED, GAVE_UP, OPEN, Node, thread_nodes
-from algocc.runtime.rank import Ready, Signature, State, digest, disagreement, staging_bytes
+from algocc.runtime.rank import Ready, Signature, State, digest, disagreement, staging_of
 from algocc.runtime.report import describe
 from algocc.runtime.threads import check_reduction
 from algocc.steps import Steps
@@ -584,7 +584,7 @@ class Communicator:
             ("in place", "yes" if in_place else "no"), ("schedule", s.name), ("program", key),
         )  # fmt: skip
         size = s.collective.vector * count * e.size
-        staging = staging_bytes(self._node.members, messages=self._outside is not None)
+        staging, _ = staging_of(self._node.members, messages=self._outside is not None)
         weight = min(2 * size, staging // self.size)
         ready = _Prepared(name, s, key, count, e, o, in_place, size, weight, Signature(facts), {})
         self._prepared[wanted] = ready

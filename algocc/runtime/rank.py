@@ -99,9 +99,10 @@ def disagreement(found: Sequence[tuple[int, Any]], call: int) -> str:
     return f"call {call}: the ranks do not agree on {what}. First to differ: rank {ranks[min(first, len(ranks) - 1)]}"
 
 
-def staging_bytes(members: int, *, messages: bool) -> int:
-    """Scratch of all ranks of a program together, if tiles can be so small; the same on every rank, whatever it is bound to."""
-    return APART_BYTES if messages or members > (os.cpu_count() or 1) else CACHED_BYTES
+def staging_of(members: int, *, messages: bool) -> tuple[int, int]:
+    """Scratch of all ranks of a program together, if tiles can be so small, and the sets it is cut into; the same on every
+    rank, whatever it is bound to."""
+    return (APART_BYTES, 1) if messages or members > (os.cpu_count() or 1) else (CACHED_BYTES, SETS)
 
 
 def tile_bytes(program: Program, *, apart: bool, staging: int, sets: int = 1) -> int:
@@ -149,11 +150,8 @@ def without_counters(p: Program) -> Program:
 
 
 def in_turns(p: Program, sets: int) -> Program:
-    """before: scratch is used again by the next iteration; after: by the one `sets` later.
-
-    Valid where iterations use so many scratches in turns, counted through all calls.
-    """
-    return replace(p, wait_lag=p.wait_lag * sets)
+    """before: one scratch, used again by the next iteration; after: `sets` of them, used again by the one `sets` later."""
+    return replace(p, wait_lag=p.wait_lag * sets, sets=sets)
 
 
 def touching(p: Program, rank: int) -> list[int]:
@@ -217,17 +215,16 @@ class Ready:
     ) -> None:  # fmt: skip
         node = state.node
         crowded = node.members > processors()
-        staging = staging_bytes(node.members, messages=bool(outside))
+        staging, sets = staging_of(node.members, messages=bool(outside))
         self.full = program
         if outside:
             program = without_messages(program, outside)
-        sets = SETS if apart and staging == CACHED_BYTES else 1
+        sets = sets if apart else 1
         tile = tile or tile_bytes(program, apart=apart, staging=staging, sets=sets)
         self.plan: Plan = plan(program, count=count, element=e, tile_bytes=tile)
         twice = self.plan.scratch * e.size <= MOST_TWICE and self.plan.iterations == 1
         one_round = twice and apart and not outside and of_one_round(program)
-        sets = sets if self.plan.iterations > 1 else 1
-        if one_round or sets > 1:
+        if one_round or (sets > 1 and self.plan.iterations > 1):
             program = without_counters(program) if one_round else in_turns(program, sets)
             self.plan = plan(program, count=count, element=e, tile_bytes=tile)
         self.program, self.rank, self.apart = program, rank, apart
@@ -241,7 +238,7 @@ class Ready:
         in_record = one_round and ready.scratch * e.size <= at.ROOM
         counters = len(program.counter_total) * at.LINE if node.member == 0 else 0
         text = -(-len(self.text) // at.LINE) * at.LINE
-        self._memory = node.allocate(counters + text + scratch * (sets + one_round), f"scratch of {program.name}")
+        self._memory = node.allocate(counters + text + scratch * (program.sets + one_round), f"scratch of {program.name}")
         self._memory[: counters + text] = 0
         self._memory[counters : counters + len(self.text)] = np.frombuffer(self.text, np.uint8)
         start = address(self._memory)
@@ -281,7 +278,7 @@ class Ready:
         block[at.PRELUDE] = prelude(program, rank) if apart and ready.iterations and not outside else 0
         block[at.LEAVERS], block[at.LEAVER_COUNT] = address(self._leavers), len(leavers)
         block[at.FIRST] = (state.first + 2**63) % 2**64 - 2**63
-        block[at.SETS], block[at.SET_BYTES] = sets - 1, scratch
+        block[at.SETS], block[at.SET_BYTES] = program.sets - 1, scratch
         if one_round:
             block[at.SECOND] = at.IN_RECORD if in_record else scratch
             block[at.COUNTERS] = start  # there are none; the prelude need not wait until the gate tells

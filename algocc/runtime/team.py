@@ -37,15 +37,15 @@ class Team:
         scratch = -(-plan.scratch * size // at.LINE) * at.LINE
         lines = (at.WORKER + max(lanes, 1)) * at.LINE
         check_memory(
-            n * scratch + lanes * local + counters * at.LINE, f"scratch of {n} ranks for {program.name}"
+            n * program.sets * scratch + lanes * local + counters * at.LINE, f"scratch of {n} ranks for {program.name}"
         )
-        self._scratch = aligned(n * scratch)
+        self._scratch = aligned(n * program.sets * scratch)
         self._local = aligned(lanes * local)
         self._lines = aligned(lines).view(np.int64).reshape(-1, at.LINE // 8)
         self.counters = aligned(counters * at.LINE).view(np.uint64).reshape(-1, at.LINE // 8)
         self.reports = self._local.view(np.int64).reshape(lanes, local // 8)[:, : at.ADDRESSES]
         self.bases = np.zeros((n, 3), np.int64)
-        self.bases[:, 2] = address(self._scratch) + np.arange(n) * scratch
+        self.bases[:, 2] = address(self._scratch) + np.arange(n) * program.sets * scratch
         starts = program.lane_start.astype(np.int64)
         self._tables = (starts, plan.moves, plan.parts, plan.operands, plan.waits, plan.signals)
         self.block = aligned(8 * at.BLOCK_WORDS).view(np.int64)
@@ -54,6 +54,7 @@ class Team:
         ):
             self.block[place] = address(table)
         self.block[at.TILE], self.block[at.SIZE], self.block[at.RANKS] = plan.tile, size, n
+        self.block[at.SETS], self.block[at.SET_BYTES] = program.sets - 1, scratch
         self.block[at.REDUCTION], self.block[at.LANE] = reduction, compiled.lane_address()
         self.block[at.COUNTERS], self.block[at.LINES] = address(self.counters), address(self._lines)
         self.block[at.BASES] = address(self.bases)

@@ -81,7 +81,7 @@ def mutated_program(rng: random.Random, p: Program) -> Program:
         lambda: _drop(rng, p, "wait"),
         lambda: _drop(rng, p, "signal"),
         lambda: _change(rng, p, "wait_value", lambda v: max(1, v + rng.choice([-1, 1]))),
-        lambda: _change(rng, p, "wait_lag", lambda v: 1 - v),
+        lambda: _change(rng, p, "wait_lag", lambda v: p.sets - v),
         lambda: _change(rng, p, "src_chunk", lambda v: max(0, v + rng.choice([-1, 1]))),
         lambda: _change(rng, p, "dst_chunk", lambda v: max(0, v + rng.choice([-1, 1]))),
         lambda: _change(rng, p, "src_rank", lambda v: rng.randrange(p.n)),

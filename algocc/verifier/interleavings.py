@@ -1,13 +1,15 @@
 """Level 4: a Program, for all interleavings of its lanes.
 
 Counters have one writer and only grow, so if one order of execution runs to its end all do, and if one gets
-stuck all do. So one order is played, two iterations long (scratch is used again by the second), with a vector
-clock for each lane: what it knows other lanes to have done, through program order and through signal → wait. If
-every two accesses to one location, one of them a write, are ordered by that, every interleaving reads and
-writes the same values, and what the played one leaves in the outputs is compared with what the collective wants.
+stuck all do. So one order is played, until the last iteration uses the scratch of the first again (the second does, unless
+there are several sets of it), with a vector clock for each lane: what it knows other lanes to have done, through program
+order and through signal → wait. If every two accesses to one location, one of them a write, are ordered by that, every
+interleaving reads and writes the same values, and what the played one leaves in the outputs is compared with what the
+collective wants.
 
-Two iterations are enough: a wait looks back one at most, so what orders or blocks an iteration is the same in every
-later one, and what is ordered from each iteration to the next is ordered for good.
+So many iterations are enough: a wait looks back no further than to the last that had the same scratch, so what orders or
+blocks an iteration is the same in every later one; and scratch that is written at all is written in every iteration that
+has it, so what is ordered from each of these to the next is ordered for good.
 """
 
 from __future__ import annotations
@@ -26,7 +28,6 @@ from algocc.verifier.dataflow import Outcome, judge_values
 
 Array = NDArray[Any]
 
-ITERATIONS = 2
 UNWRITTEN, READ_RACE, WRITE_RACE, MISFIT, UNDIVIDED = range(5)
 
 
@@ -72,13 +73,14 @@ def verify_program(p: Program, *, idempotent: bool = False, most: int = 20) -> P
     src = alias[start[p.src_rank, p.src_buffer] + p.src_chunk]
     dst = start[p.dst_rank, p.dst_buffer] + p.dst_chunk
     length, room, _ = lengths(c, places)
+    iterations = p.sets + 1
     value, left, right, done, trouble, raced, divided = _play(
         p.lane_start, p.move_lane, p.count, p.src_start, src, p.dst_start, dst, p.wait_start, p.wait_counter,
         p.wait_value, p.wait_lag, p.signal_start, p.signal_counter, p.counter_waiter, p.counter_total,
-        is_scratch, alias[of_input], inputs, p.like, length, room, p.final, p.src_first, most,
+        is_scratch, alias[of_input], inputs, p.like, length, room, p.final, p.src_first, iterations, p.sets, most,
     )  # fmt: skip
     failures = []
-    deadlock_free = bool((done == ITERATIONS * np.diff(p.lane_start)).all())
+    deadlock_free = bool((done == iterations * np.diff(p.lane_start)).all())
     if not deadlock_free:
         failures += _stuck(p, done, most)
     race = (trouble[:, 0] == READ_RACE) | (trouble[:, 0] == WRITE_RACE)
@@ -87,15 +89,15 @@ def verify_program(p: Program, *, idempotent: bool = False, most: int = 20) -> P
     failures += [_slip(p, *t[:3]) for t in trouble[~race].tolist()]
     outcome = None
     if deadlock_free:
-        held = np.concatenate([value[alias[of_output] + g * total] for g in range(ITERATIONS)])
+        held = np.concatenate([value[alias[of_output] + g * total] for g in range(iterations)])
         blocks, sets = int(c.inputs.sum()), len(c.set_start) - 1
         outcome = judge_values(
-            held, left, right, ITERATIONS * inputs,
-            np.concatenate([c.want + g * sets for g in range(ITERATIONS)]),
-            np.concatenate([c.set_start[:-1] + g * len(c.set_items) for g in range(ITERATIONS)]
-                           + [np.array([ITERATIONS * len(c.set_items)])]),
-            np.concatenate([c.set_items + g * blocks for g in range(ITERATIONS)]),
-            c.chunks, np.tile(c.output_sizes == 0, ITERATIONS), idempotent=idempotent or c.idempotent,
+            held, left, right, iterations * inputs,
+            np.concatenate([c.want + g * sets for g in range(iterations)]),
+            np.concatenate([c.set_start[:-1] + g * len(c.set_items) for g in range(iterations)]
+                           + [np.array([iterations * len(c.set_items)])]),
+            np.concatenate([c.set_items + g * blocks for g in range(iterations)]),
+            c.chunks, np.tile(c.output_sizes == 0, iterations), idempotent=idempotent or c.idempotent,
         )  # fmt: skip
         first = outcome.wrong[:most] % max(1, len(of_output))
         for o in dict.fromkeys(first.tolist()):
@@ -105,8 +107,8 @@ def verify_program(p: Program, *, idempotent: bool = False, most: int = 20) -> P
                 Failure("program", None, rank, name, "does not hold what the collective wants", "the exact multiset")
             )
         if averages(c) and not idempotent and not c.idempotent:
-            made = held[held >= ITERATIONS * inputs] - ITERATIONS * inputs
-            at = np.flatnonzero(held >= ITERATIONS * inputs)[~divided[made]][:most] % max(1, len(of_output))
+            made = held[held >= iterations * inputs] - iterations * inputs
+            at = np.flatnonzero(held >= iterations * inputs)[~divided[made]][:most] % max(1, len(of_output))
             failures += [_slip(p, UNDIVIDED, -1, int(of_output[o])) for o in dict.fromkeys(at.tolist())]
     correct = deadlock_free and not failures
     return ProgramReport(*size, True, not raced, deadlock_free, correct, outcome, failures[:most])
@@ -125,26 +127,26 @@ def averages(c: Collective) -> bool:
 def _play(
     lane_start, move_lane, count, src_start, src, dst_start, dst, wait_start, wait_counter, wait_value, wait_lag,
     signal_start, signal_counter, counter_waiter, counter_total, is_scratch, of_input, inputs,
-    like, span, room, final, src_first, most,
+    like, span, room, final, src_first, iterations, sets, most,
 ):  # fmt: skip
     lanes = len(lane_start) - 1
     total = len(is_scratch)
-    value = np.full(ITERATIONS * total, -1, np.int64)
-    for g in range(ITERATIONS):
+    value = np.full(iterations * total, -1, np.int64)
+    for g in range(iterations):
         for i in range(inputs):
             value[of_input[i] + g * total] = g * inputs + i
     made = 0
     most_made = 0
     accesses = 0
     for m in range(len(count)):
-        most_made += ITERATIONS * count[m] * max(0, src_start[m + 1] - src_start[m] - 1)
-        accesses += ITERATIONS * count[m] * (src_start[m + 1] - src_start[m])
+        most_made += iterations * count[m] * max(0, src_start[m + 1] - src_start[m] - 1)
+        accesses += iterations * count[m] * (src_start[m + 1] - src_start[m])
     left = np.empty(most_made, np.int64)
     right = np.empty(most_made, np.int64)
     measured = len(span) > 0
-    length_of = np.empty(ITERATIONS * inputs + most_made if measured else 0, np.int32)
+    length_of = np.empty(iterations * inputs + most_made if measured else 0, np.int32)
     if measured:
-        for g in range(ITERATIONS):
+        for g in range(iterations):
             length_of[g * inputs : (g + 1) * inputs] = span
     # How often an average divides each reduction: of integers where a Move is final, of floats the contributions that
     # a Move takes as first; -1 if not all of it equally often.
@@ -152,9 +154,9 @@ def _play(
     first_of = np.zeros(most_made, np.int8)
     raced = False
     # Accesses: the last write of each location, and the reads since, as (move, place in its lane) pairs.
-    write_move = np.full(ITERATIONS * total, -1, np.int64)
-    write_at = np.zeros(ITERATIONS * total, np.int32)
-    read_head = np.full(ITERATIONS * total, -1, np.int64)
+    write_move = np.full(iterations * total, -1, np.int64)
+    write_at = np.zeros(iterations * total, np.int32)
+    read_head = np.full(iterations * total, -1, np.int64)
     read_move = np.empty(accesses, np.int32)
     read_at = np.empty(accesses, np.int32)
     read_next = np.empty(accesses, np.int64)
@@ -164,7 +166,7 @@ def _play(
     given = np.zeros(len(counter_total), np.int64)
     begin = np.zeros(len(counter_total) + 1, np.int64)
     for c in range(len(counter_total)):
-        begin[c + 1] = begin[c] + ITERATIONS * counter_total[c]
+        begin[c + 1] = begin[c] + iterations * counter_total[c]
     taken = np.zeros(len(counter_total), np.int64)
     slot_of = np.full(begin[-1], -1, np.int64)
     pool = np.empty((16, lanes), np.int32)
@@ -182,7 +184,7 @@ def _play(
         listed[lane] = False
         length = lane_start[lane + 1] - lane_start[lane]
         mine = clock[lane]
-        while done[lane] < ITERATIONS * length:
+        while done[lane] < iterations * length:
             g = done[lane] // length
             m = lane_start[lane] + done[lane] % length
             blocked = False
@@ -209,8 +211,7 @@ def _play(
                 result = -1
                 for j in range(src_start[m], src_start[m + 1]):
                     place = src[j] + i
-                    if not is_scratch[place]:
-                        place += g * total
+                    place += (g % sets if is_scratch[place] else g) * total
                     v = value[place]
                     if v < 0:
                         troubles = _note(trouble, troubles, UNWRITTEN, m, place % total, 0)
@@ -227,7 +228,7 @@ def _play(
                         result = v
                     elif v >= 0 and result >= 0:
                         left[made], right[made] = result, v
-                        a, b = result - ITERATIONS * inputs, v - ITERATIONS * inputs
+                        a, b = result - iterations * inputs, v - iterations * inputs
                         times = first_of[b] if b >= 0 else 0
                         if times >= 0 and src_first[j]:
                             times = min(times + 1, 2)
@@ -241,21 +242,20 @@ def _play(
                         if (a >= 0 and final_of[a] != 0) or (b >= 0 and final_of[b] != 0):
                             final_of[made] = -1
                         if measured:
-                            length_of[ITERATIONS * inputs + made] = span[like[m] + i]
-                        result = ITERATIONS * inputs + made
+                            length_of[iterations * inputs + made] = span[like[m] + i]
+                        result = iterations * inputs + made
                         made += 1
                     else:
                         result = -1
-                if final[m] and result >= ITERATIONS * inputs and src_start[m + 1] - src_start[m] > 1:
-                    k = result - ITERATIONS * inputs
+                if final[m] and result >= iterations * inputs and src_start[m + 1] - src_start[m] > 1:
+                    k = result - iterations * inputs
                     if final_of[k] == 0:
                         final_of[k] = 1
                 for j in range(dst_start[m], dst_start[m + 1]):
                     place = dst[j] + i
                     if measured and room[place] >= 0 and room[place] != span[like[m] + i]:
                         troubles = _note(trouble, troubles, MISFIT, m, place, 0)
-                    if not is_scratch[place]:
-                        place += g * total
+                    place += (g % sets if is_scratch[place] else g) * total
                     w = write_move[place]
                     if w >= 0 and mine[move_lane[w]] < write_at[place]:
                         raced = True
@@ -349,7 +349,7 @@ def _stuck(p: Program, done: Array, most: int) -> list[Failure]:
         for at in range(int(done[lane])):
             m = p.lane_start[lane] + at % length[lane]
             np.add.at(given, p.signal_counter[p.signal_start[m] : p.signal_start[m + 1]], 1)
-    for lane in np.flatnonzero(done < ITERATIONS * length).tolist():
+    for lane in np.flatnonzero(done < (p.sets + 1) * length).tolist():
         g, m = done[lane] // length[lane], int(p.lane_start[lane] + done[lane] % length[lane])
         for w in range(p.wait_start[m], p.wait_start[m + 1]):
             c = int(p.wait_counter[w])

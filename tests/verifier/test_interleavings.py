@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from dataclasses import replace
 
@@ -16,15 +17,17 @@ from algocc.collective import custom
 from algocc.errors import ScheduleError, UsageError
 from algocc.lowering import lower
 from algocc.program import Program, listing
+from algocc.runtime.apart import lower_apart
+from algocc.runtime.rank import SETS, in_turns
 from algocc.steps import Steps
 from algocc.testing import program_mutations, schedules
 from algocc.verifier import verify_program
 
 
 def truth(p: Program, limit: int = 4000) -> bool | None:
-    """Whether every interleaving of two iterations ends right; None if there are too many to look at."""
+    """Whether every interleaving of iterations ends right, until scratch is used again; None if they are too many."""
     try:
-        results = reference.all_interleavings(p, limit, iterations=2)
+        results = reference.all_interleavings(p, limit, iterations=p.sets + 1)
     except UsageError:
         return None
     except ScheduleError:
@@ -37,7 +40,7 @@ def truth(p: Program, limit: int = 4000) -> bool | None:
 def test_a_program_is_called_right_only_if_every_interleaving_is(data: st.DataObject) -> None:
     s = data.draw(schedules(3))
     assume(len(s) <= 10)
-    p = data.draw(program_mutations(lower(s)))
+    p = data.draw(program_mutations(in_turns(lower(s), data.draw(st.sampled_from([1, 1, 2])))))
     report = verify_program(p)
     verdict = truth(p)
     assume(verdict is not None)
@@ -71,6 +74,47 @@ def test_broken_programs_are_caught_whenever_a_sampled_interleaving_goes_wrong(n
                 outputs = reference.run_program(q, iterations=2, choose=random.Random(seed))
                 assert reference.is_right(q, outputs)
     assert caught > 50
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 7])
+def test_scratches_in_turns_are_right_for_every_algorithm(n: int) -> None:
+    """As ranks of one node use them, and no matter how many turns are taken: the lag never is the last to be tried."""
+    lagging = 0
+    for make in algorithms().values():
+        with contextlib.suppress(UsageError):
+            s = make(n)
+            once = lower_apart(s)
+            lagging += (once.wait_lag > 0).any()
+            for sets in (2, SETS):
+                p = in_turns(once, sets)
+                report = verify_program(p, idempotent=s.collective.idempotent)
+                assert report.correct, (s.name, report.failures)
+            outputs = reference.run_program(p, iterations=2 * SETS + 1, choose=random.Random(n))
+            assert reference.is_right(p, outputs, idempotent=s.collective.idempotent)
+    assert lagging > 5
+
+
+@pytest.mark.parametrize("sets", [1, 2, 4])
+@pytest.mark.parametrize("name", ["chain_broadcast", "binomial_gather", "log_step_scan"])
+def test_a_scratch_that_is_taken_again_too_early_is_a_race(name: str, sets: int) -> None:
+    """Data flow one way there, so that only the wait for the reader of earlier iterations holds a writer back."""
+    p = in_turns(lower_apart(algorithms()[name](4)), sets)
+    assert verify_program(p).correct
+    lagging = np.flatnonzero(p.wait_lag).tolist()
+    assert lagging
+    for i in lagging:
+        start = p.wait_start - (p.wait_start > i)
+        columns = {c: np.delete(getattr(p, c), i) for c in ("wait_counter", "wait_value", "wait_lag")}
+        assert not verify_program(replace(p, wait_start=start, **columns)).race_free
+    later = replace(p, wait_lag=np.where(p.wait_lag > 0, sets + 1, p.wait_lag))
+    assert not verify_program(later).well_formed
+    if sets > 1:
+        assert verify_program(replace(p, wait_lag=p.wait_lag // 2)).correct, "waits for more than it has to"
+
+
+@pytest.mark.parametrize("sets", [0, -1, 3, 6])
+def test_sets_are_a_power_of_two(sets: int) -> None:
+    assert "wanted a power of 2" in str(verify_program(replace(handshake(), sets=sets)).failures[0])
 
 
 def handshake() -> Program:
@@ -148,7 +192,7 @@ def test_scratch_used_again_without_a_wait_for_the_iteration_before_is_a_race() 
         ({"src_chunk": 5}, "does not exist"),
         ({"count": 0}, "a Move of no chunks"),
         ({"wait_value": 7}, "a wait for a signal that is never given"),
-        ({"wait_lag": 2}, "a lag other than 0 or 1"),
+        ({"wait_lag": 2}, "a lag outside 0..1"),
         ({"counter_total": 4}, "a counter's total is not the number of its signals"),
         ({"counter_writer": 1}, "not its writer"),
         ({"counter_waiter": 0}, "not its waiter"),

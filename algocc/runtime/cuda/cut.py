@@ -53,6 +53,8 @@ def cut(
 
     Raises UsageError for a shape that can't be.
     """
+    if program.sets > 1:
+        raise UsageError(f"program {program.name}: it has {program.sets} sets of scratch; a GPU runs those with one")
     for name, value in (("channels", channels), ("threads", threads), ("tile_bytes", tile_bytes)):
         if value is not None and value < 1:
             raise UsageError(f"{name}={value}: wanted 1 or more")
