@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import random
 from collections.abc import Iterator
 from functools import cache, partial
@@ -153,12 +154,15 @@ def judge_mutant(name: str, text: str, path: Path) -> str:
     return proof.status
 
 
+FEW = 30 if "ALGOCC_SLOW" in os.environ else 3
+
+
 @pytest.mark.parametrize("name", [n for n in FAMILIES if n not in ("recursive_doubling", "rabenseifner")])
 def test_no_slip_is_proved(name: str, tmp_path: Path) -> None:
     slips = all_mutants(name)
     verdicts = {
         said: judge_mutant(name, text, tmp_path / f"slip{i}_{name}.py")
-        for i, (said, text) in enumerate(random.Random(name).sample(slips, min(6, len(slips))))
+        for i, (said, text) in enumerate(random.Random(name).sample(slips, min(FEW, len(slips))))
     }
     assert any(v == "disproved" for v in verdicts.values()), verdicts
 

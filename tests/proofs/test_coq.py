@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 from importlib import import_module
-from pathlib import Path
 
 import pytest
 
 from algocc import bounds
 from algocc.proofs import check
 
-PROOFS = Path(check.__file__).resolve().parent
+from .conftest import FILES, PROOFS, Coq  # noqa: TID252
+
 README = (PROOFS / "README.md").read_text(encoding="utf-8")
-FILES = [line for line in (PROOFS / "_CoqProject").read_text().splitlines() if line.endswith(".v")]
 ASKED = "Asked.v"
 STATED = r"\b(?:Theorem|Lemma|Corollary|Definition|Inductive)\s+{}\b"
 
@@ -50,24 +47,13 @@ THEOREMS = sorted({name for row in ROWS for name in named(row[0])})
 
 
 @pytest.fixture(scope="session")
-def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What Coq says while it compiles each file, in a folder of its own, and a last one that asks about all theorems."""
-    coqc = shutil.which("coqc")
-    if coqc is None:
-        pytest.skip("no coqc: `apt-get install coq` has the theorems checked")
-    folder = tmp_path_factory.mktemp("proofs")
-    answers = {}
-    for file in FILES:
-        shutil.copy(PROOFS / file, folder / file)
+def said(coq: Coq) -> dict[str, str]:
+    """What Coq says while it compiles each file, and a last one that asks about all theorems."""
     modules = " ".join(file.removesuffix(".v") for file in FILES)
     asked = [f"Print Assumptions {name}." for name in THEOREMS]
-    (folder / ASKED).write_text("\n".join([f"From Algocc Require {modules}.", *asked]) + "\n")
-    for file in (*FILES, ASKED):
-        command = [coqc, "-q", "-Q", ".", "Algocc", file]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, f"{file}: {done.stdout}{done.stderr}"
-        answers[file] = done.stdout
-    return answers
+    (coq.folder / ASKED).write_text("\n".join([f"From Algocc Require {modules}.", *asked]) + "\n")
+    answer = coq.compile(ASKED)
+    return {file: (coq.folder / f"{file}.said").read_text() for file in FILES} | {ASKED: answer}
 
 
 def test_the_project_lists_every_file() -> None:
