@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 import time
 import weakref
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from algocc.catalog import build, load
+from algocc.catalog import build
 from algocc.collective import all_reduce, all_to_all_v
 from algocc.decorator import Algorithm
 from algocc.errors import RunError, UsageError
 from algocc.kernels import compiled
 from algocc.kernels import layout as at
 from algocc.kernels.operators import Element, Operator, element, operator
-from algocc.lowering import lower
-from algocc.program import Program, check
-from algocc.runtime.apart import lower_apart, replaces_in_place
 from algocc.runtime.arrays import check_output, overlap, view, where
 from algocc.runtime.choice import choose, parse, tuned
 from algocc.runtime.geometry import buffer_elements, check_count, shifts
 from algocc.runtime.join import meet
+from algocc.runtime.made import built, digest_of, program_of
 from algocc.runtime.node import CLOSED, FAILED, GAVE_UP, OPEN, Node, thread_nodes
-from algocc.runtime.rank import Ready, Signature, State, digest, disagreement, staging_of
+from algocc.runtime.rank import Ready, Signature, State, disagreement, staging_of
+from algocc.runtime.recall import Known, Memo, Prepared, shape_key
 from algocc.runtime.report import describe
 from algocc.runtime.threads import check_reduction
 from algocc.steps import Steps
@@ -101,12 +97,12 @@ class Communicator:
         self._state = State(node, timeout)
         self._table = tuned() if table is None else table
         self._outside = outside
-        self._prepared: dict[Any, _Prepared] = {}
-        self._latest: _Prepared | None = None
-        self._retired: list[_Prepared] = []
+        self._prepared: dict[Any, Prepared] = {}
+        self._latest: Prepared | None = None
+        self._retired: list[Prepared] = []
         self._weight = 0
-        self._memos: dict[tuple[str, int, int], _Memo] = {}
-        self._known: dict[Any, _Known] = {}
+        self._memos: dict[tuple[str, int, int], Memo] = {}
+        self._known: dict[Any, Known] = {}
         self._refusal: str | None = None
         self._lock = threading.Lock()
         self._enter = compiled.rank_call()
@@ -266,7 +262,7 @@ class Communicator:
             s, key = self._schedule(Steps(all_reduce(self.size), name="gate"))
             ready = self._prepare("barrier", s, 0, element("uint8"), operator("sum"), False, 0, key)
             self._enter_call(ready)
-            self._memos[BARRIER] = _Memo(None, None, "sum", "auto", 0, ready, self._side(ready, True), None, 0)
+            self._memos[BARRIER] = Memo(None, None, "sum", "auto", 0, ready, self._side(ready, True), None, 0)
 
     def run(self, schedule: Any, x: Any = None, op: str = "sum", out: Any = None) -> Any:
         """Run a schedule of any collective: a name, an algorithm, or a Schedule for `size` ranks."""
@@ -339,7 +335,7 @@ class Communicator:
             fault = UsageError if self._refusal.startswith("it ") else RunError
             raise fault(f"{self!r}: {self._refusal}")
 
-    def _again(self, memo: _Memo) -> Any:
+    def _again(self, memo: Memo) -> Any:
         """The very call before, once more."""
         with self._lock:
             if self._refusal is not None:
@@ -367,7 +363,7 @@ class Communicator:
         """Look at the arrays, prepare the call or find it prepared, run it."""
         with self._lock:
             self._check_open()
-            known = self._known.get(_shape_key(name, x, out, op, schedule, root))
+            known = self._known.get(shape_key(name, x, out, op, schedule, root))
             if known is not None:
                 found = self._like_before(known, name, x, out, op, schedule, root)
                 if found is not None:
@@ -375,7 +371,7 @@ class Communicator:
             return self._locked(name, x, out, op, schedule, root, unit)
 
     def _like_before(
-        self, known: _Known, name: str, x: Array, out: Array | None, op: str, schedule: Any, root: int
+        self, known: Known, name: str, x: Array, out: Array | None, op: str, schedule: Any, root: int
     ) -> tuple[Any] | None:  # fmt: skip
         """Run a call on new arrays of a shape that has been looked at; None if they lie otherwise."""
         if not x.flags.c_contiguous:
@@ -403,7 +399,7 @@ class Communicator:
         return (result,)
 
     def _go(
-        self, ready: _Prepared, first: int, ins: int, last: int, outs: int, name: str, x: Any, out: Any, op: str,
+        self, ready: Prepared, first: int, ins: int, last: int, outs: int, name: str, x: Any, out: Any, op: str,
         schedule: Any, root: int, fresh: Any, *, remember: bool = True,
     ) -> None:  # fmt: skip
         """Point the right program at the arrays and run it; remember the call if its arrays may come again."""
@@ -420,7 +416,7 @@ class Communicator:
         if remember and (fresh is None or side.apart):
             if len(self._memos) >= MOST_MEMOS:
                 self._memos.clear()
-            memo = _Memo(x, out, op, schedule, root, ready, side, fresh, first, last, broadcast=name == "broadcast")
+            memo = Memo(x, out, op, schedule, root, ready, side, fresh, first, last, broadcast=name == "broadcast")
             self._memos[name, id(x), id(out)] = memo
 
     def _locked(
@@ -485,7 +481,7 @@ class Communicator:
             shift = (shifts(c, count)[rank] or 0) * e.size if in_place and name != "broadcast" else 0
             if len(self._known) >= MOST_MEMOS:
                 self._known.clear()
-            self._known[_shape_key(name, x, out, op, schedule, root)] = _Known(
+            self._known[shape_key(name, x, out, op, schedule, root)] = Known(
                 ready, schedule, in_place, shift, ins * e.size, outs * e.size, fresh
             )
         return result
@@ -534,7 +530,7 @@ class Communicator:
             raise UsageError(f"{name}: rank {self.rank}: x and out share memory; {wanted}")
         return True
 
-    def _apart(self, ready: _Prepared, first: int, ins: int, last: int, outs: int) -> bool:
+    def _apart(self, ready: Prepared, first: int, ins: int, last: int, outs: int) -> bool:
         """Whether the call has to go through scratch."""
         if self._outside is not None or ready.size <= APART_UP_TO:
             return True
@@ -548,10 +544,10 @@ class Communicator:
         if isinstance(schedule, Schedule):
             if schedule.n != self.size:
                 raise UsageError(f"schedule {schedule.name} is for {schedule.n} ranks, this communicator has {self.size}")
-            return schedule, _digest_of(schedule)
+            return schedule, digest_of(schedule)
         if not isinstance(schedule, str | Algorithm):
             raise UsageError(f"schedule={schedule!r}: wanted a name, an algorithm or a Schedule")
-        return _built(schedule, self.size, tuple(sorted(params.items())))
+        return built(schedule, self.size, tuple(sorted(params.items())))
 
     def _resolve(self, name: str, schedule: Any, size: int, root: int) -> tuple[Schedule, str]:
         """The schedule of a call and its digest; it must do what the call asks for."""
@@ -572,7 +568,7 @@ class Communicator:
 
     def _prepare(
         self, name: str, s: Schedule, count: int, e: Element, o: Operator, in_place: bool, root: int, key: str,
-    ) -> _Prepared:  # fmt: skip
+    ) -> Prepared:  # fmt: skip
         op = o.name if s.collective.reduces else "none"
         wanted = (name, key, count, e.name, op, in_place, root)
         ready = self._prepared.get(wanted)
@@ -586,7 +582,7 @@ class Communicator:
         size = s.collective.vector * count * e.size
         staging, _ = staging_of(self._node.members, messages=self._outside is not None)
         weight = min(2 * size, staging // self.size)
-        ready = _Prepared(name, s, key, count, e, o, in_place, size, weight, Signature(facts), {})
+        ready = Prepared(name, s, key, count, e, o, in_place, size, weight, Signature(facts), {})
         self._prepared[wanted] = ready
         self._weight += weight
         while len(self._prepared) > MOST_PREPARED or (self._weight > MOST_SCRATCH and len(self._prepared) > 1):
@@ -610,11 +606,11 @@ class Communicator:
             self._retire(key)
         raise UsageError(message)
 
-    def _side(self, ready: _Prepared, apart: bool) -> Ready:
+    def _side(self, ready: Prepared, apart: bool) -> Ready:
         side = ready.sides.get(apart)
         if side is None:
             nodes = tuple(self._outside.node_of) if self._outside is not None else None
-            program = _program(ready.schedule, ready.key, ready.in_place, apart, nodes)
+            program = program_of(ready.schedule, ready.key, ready.in_place, apart, nodes)
             side = ready.sides[apart] = Ready(
                 program, self._state, self.rank, count=ready.count, e=ready.element, op=ready.operator,
                 signature=ready.signature, apart=apart, checked=self.checked, outside=nodes or (),
@@ -623,7 +619,7 @@ class Communicator:
                 self._outside.prepare(side, ready.element)
         return side
 
-    def _enter_call(self, ready: _Prepared, side: Ready | None = None) -> None:
+    def _enter_call(self, ready: Prepared, side: Ready | None = None) -> None:
         """Run a prepared call; its arrays have been pointed at."""
         side = side or self._side(ready, True)
         if self._outside is not None:
@@ -636,7 +632,7 @@ class Communicator:
 
     # What can go wrong
 
-    def _trouble(self, ready: _Prepared, side: Ready, status: int) -> None:
+    def _trouble(self, ready: Prepared, side: Ready, status: int) -> None:
         if status == at.OTHER_PROGRAM:  # the arrays of some rank can't be reached: all go through scratch
             other = self._side(ready, True)
             other.point(int(side.bases[self.rank, 0]), int(side.bases[self.rank, 1]))
@@ -656,7 +652,7 @@ class Communicator:
         self._node.leave(GAVE_UP, reason)
         raise RunError(reason)
 
-    def _reason(self, ready: _Prepared, side: Ready, status: int, call: int) -> str:
+    def _reason(self, ready: Prepared, side: Ready, status: int, call: int) -> str:
         """Who is to blame for a call that did not end."""
         node = self._node
         what = f"call {call} ({ready.name}, {ready.count} {ready.element.name}, schedule {ready.schedule.name})"
@@ -709,85 +705,6 @@ class Communicator:
 ROOTED = ("broadcast", "reduce", "scatter", "gather")
 
 
-@dataclass(eq=False)
-class _Prepared:
-    """A call of one shape, and the programs for it, by whether peers touch only scratch.
-
-    weight: about how much scratch a rank keeps for it, in bytes; the same on every rank, whatever its arrays are.
-    """
-
-    name: str
-    schedule: Schedule
-    key: str
-    count: int
-    element: Element
-    operator: Operator
-    in_place: bool
-    size: int
-    weight: int
-    signature: Signature
-    sides: dict[bool, Ready]
-
-
-@dataclass(eq=False)
-class _Known:
-    """What was found out about arrays of one shape; `schedule` is kept so that its id stays its own."""
-
-    ready: _Prepared
-    schedule: Any
-    in_place: bool
-    shift: int
-    ins: int
-    outs: int
-    fresh: Any
-
-
-def _shape_key(name: str, x: Any, out: Any, op: str, schedule: Any, root: int) -> Any:
-    """What `_Known` is found by; None, which nothing is, for what is not NumPy's."""
-    if type(x) is not np.ndarray or not (out is None or type(out) is np.ndarray):
-        return None
-    named = schedule if isinstance(schedule, str) else id(schedule)
-    if out is None or out is x:
-        return name, x.shape, x.dtype, op, named, root, out is x
-    return name, x.shape, x.dtype, op, named, root, out.shape, out.dtype
-
-
-class _Memo:
-    """A call, to be found again by the very same arguments. Arrays are held weakly."""
-
-    def __init__(
-        self, x: Any, out: Any, op: str, schedule: Any, root: int, ready: _Prepared, side: Ready, fresh: Any, first: Any,
-        last: int = 0, *, broadcast: bool = False,
-    ) -> None:  # fmt: skip
-        self.op, self.schedule, self.root = op, schedule, root
-        self.ready, self.side, self.fresh = ready, side, fresh
-        self.first, self.last = first, last
-        self._x = _nothing if x is None else weakref.ref(x)
-        self._out = _nothing if out is None else weakref.ref(out)
-        self.result = self._x if broadcast and out is None else self._out
-        self._size = x.size if x is not None else 0
-        self._dtype = x.dtype if x is not None else None
-        self._strides = x.strides if x is not None else None
-
-    def fits(self, x: Any, op: Any, schedule: Any, out: Any, root: int = 0) -> bool:
-        """Whether a call is the same as this one, arrays and all."""
-        return (
-            self._x() is x
-            and self._out() is out
-            and self.op == op
-            and (self.schedule is schedule or (isinstance(schedule, str) and self.schedule == schedule))
-            and self.root == root
-            and x is not None
-            and x.size == self._size
-            and x.dtype is self._dtype
-            and x.strides == self._strides
-        )
-
-
-def _nothing() -> None:
-    return None
-
-
 def check_size(n: int, timeout: float) -> None:
     """Raise UsageError for a number of ranks or seconds that can't be."""
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
@@ -834,67 +751,3 @@ def _forked() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forked)
-
-
-# What the ranks of one process have in common
-
-_guard = threading.RLock()
-_programs: OrderedDict[Any, Program] = OrderedDict()
-_schedules: OrderedDict[Any, tuple[Schedule, str]] = OrderedDict()
-_digests: dict[int, tuple[weakref.ref[Schedule], str]] = {}
-MOST_KEPT = 256
-
-
-def _kept(store: OrderedDict[Any, Any], key: Any, make: Callable[[], Any]) -> Any:
-    with _guard:
-        if key in store:
-            store.move_to_end(key)
-            return store[key]
-        value = store[key] = make()
-        if len(store) > MOST_KEPT:
-            store.popitem(last=False)
-        return value
-
-
-def _digest_of(s: Schedule) -> str:
-    with _guard:
-        known = _digests.get(id(s))
-        if known is None or known[0]() is not s:
-            if len(_digests) > MOST_KEPT:
-                _digests.clear()
-            known = _digests[id(s)] = weakref.ref(s), digest(s)
-        return known[1]
-
-
-def _built(schedule: str | Algorithm, n: int, params: tuple[tuple[str, Any], ...]) -> tuple[Schedule, str]:
-    def make() -> tuple[Schedule, str]:
-        algorithm = load(schedule) if isinstance(schedule, str) else schedule
-        given = dict(params)
-        if "root" in given and "root" not in algorithm.parameters:
-            given.pop("root")
-        s = build(algorithm, n, **given)
-        return s, _digest_of(s)
-
-    made: tuple[Schedule, str] = _kept(_schedules, (schedule, n, params), make)
-    return made
-
-
-def _program(
-    s: Schedule, key: str, in_place: bool, apart: bool, nodes: Sequence[int] | None
-) -> Program:
-    def make() -> Program:
-        if not apart:
-            p = lower(s, in_place=in_place)
-        else:
-            p = lower_apart(s, nodes=nodes)
-            if in_place and not replaces_in_place(p):
-                p = lower_apart(s, in_place=True, nodes=nodes)
-        check(p)
-        return p
-
-    with contextlib.suppress(TypeError):
-        made: Program = _kept(_programs, (key, s.name, in_place, apart, nodes), make)
-        return made
-    return make()
-
-

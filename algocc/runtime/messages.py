@@ -32,9 +32,10 @@ from algocc.runtime.join import meet
 from algocc.runtime.memory import address, aligned
 from algocc.runtime.node import GAVE_UP, Node
 from algocc.runtime.rank import Ready, disagreement
+from algocc.runtime.recall import Prepared
 
 if TYPE_CHECKING:
-    from algocc.runtime.communicator import Communicator, _Prepared
+    from algocc.runtime.communicator import Communicator
 
 Array = NDArray[Any]
 
@@ -168,7 +169,7 @@ class Outside:
         side.stops = stops(side.full, self.rank, self.node_of)
         side.size = e.size
 
-    def call(self, comm: Communicator, ready: _Prepared, side: Ready) -> None:
+    def call(self, comm: Communicator, ready: Prepared, side: Ready) -> None:
         """One call: in through the gate of the node, then tile after tile with its messages.
 
         What is sent stays in its slot until the tile is done; nobody waits for that but the tile after, so no order of
@@ -208,14 +209,14 @@ class Outside:
     def abort(self, reason: str) -> None:
         """Other nodes learn of it by their timeout, or as MPI ends all processes."""
 
-    def _go(self, comm: Communicator, ready: _Prepared, side: Ready, upto: int, sends: list[Any]) -> None:
+    def _go(self, comm: Communicator, ready: Prepared, side: Ready, upto: int, sends: list[Any]) -> None:
         """Run the lane up to a Move of the tile at hand."""
         if side.block[at.BEGIN_MOVE] < upto:
             side.block[at.END_MOVE] = upto
             self._run(comm, ready, side, sends)
             side.block[at.BEGIN_MOVE] = upto
 
-    def _run(self, comm: Communicator, ready: _Prepared, side: Ready, sends: list[Any]) -> None:
+    def _run(self, comm: Communicator, ready: Prepared, side: Ready, sends: list[Any]) -> None:
         """Run the lane as far as the block says. While it waits for its node, what it has sent goes on."""
         end = 0.0
         while True:
@@ -268,7 +269,7 @@ class Outside:
                     raise RunError(told or f"{late} within {self.timeout:g} s")
                 os.sched_yield()
 
-    def _compare(self, comm: Communicator, ready: _Prepared, what: str) -> None:
+    def _compare(self, comm: Communicator, ready: Prepared, what: str) -> None:
         """Raise UsageError on every rank if the ranks do not ask for the same."""
         mine = ready.signature.number
         both, ends = np.array([mine, ~mine], np.int64), np.empty(2, np.int64)  # the most is the least of complements

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from algocc.collective import Buffer, to_json
+from algocc.collective import Buffer
 from algocc.kernels import compiled, cpu
 from algocc.kernels import layout as at
 from algocc.kernels.operators import Element, Operator
@@ -22,7 +22,6 @@ from algocc.runtime.memory import address, aligned
 from algocc.runtime.node import Node
 from algocc.runtime.plan import Plan, plan
 from algocc.runtime.team import POLLS, POLLS_IF_CROWDED, processors
-from algocc.table import Schedule
 
 Ints = NDArray[np.int64]
 
@@ -61,16 +60,6 @@ class Signature:
         """As the others read it: a word with the length, then JSON."""
         raw = json.dumps(self.facts).encode()
         return len(raw).to_bytes(8, "little") + raw
-
-
-def digest(s: Schedule) -> str:
-    """A hash of all that a schedule does."""
-    h = hashlib.blake2b(digest_size=8)
-    h.update(json.dumps([to_json(s.collective), s.scratch], default=int).encode())
-    for column, values in s.columns.items():
-        if column != "origin":
-            h.update(np.ascontiguousarray(values).tobytes())
-    return h.hexdigest()
 
 
 def disagreement(found: Sequence[tuple[int, Any]], call: int) -> str:

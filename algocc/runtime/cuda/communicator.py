@@ -23,7 +23,7 @@ from algocc.kernels.operators import Element, Operator, element, operator
 from algocc.runtime.apart import lower_apart
 from algocc.runtime.arrays import overlap
 from algocc.runtime.choice import tuned
-from algocc.runtime.communicator import MOST_PREPARED, ROOTED, Communicator, _program, check_size
+from algocc.runtime.communicator import MOST_PREPARED, ROOTED, Communicator, check_size
 from algocc.runtime.cuda.arrays import Array, Seen, see
 from algocc.runtime.cuda.between import Between
 from algocc.runtime.cuda.driver import Driver, cuda
@@ -31,6 +31,7 @@ from algocc.runtime.cuda.host import Devices
 from algocc.runtime.cuda.pool import Pool, exchange
 from algocc.runtime.cuda.sites import placed
 from algocc.runtime.geometry import buffer_elements, shifts
+from algocc.runtime.made import program_of
 from algocc.runtime.rank import Signature, disagreement
 from algocc.runtime.threads import check_reduction
 from algocc.table import Schedule
@@ -82,7 +83,7 @@ class Group:
         call = self.calls[0]
 
         def make() -> Devices:
-            program = _program(call.schedule, call.key, call.in_place, False, None)
+            program = program_of(call.schedule, call.key, call.in_place, False, None)
             return Devices(
                 program, count=call.count, dtype=call.element.name, op=call.operator.name, devices=self.devices,
                 timeout=self.timeout, driver=self.driver,
