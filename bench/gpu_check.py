@@ -8,7 +8,7 @@ counts and addresses; ten thousand calls back to back; flags beside the data (LL
 against the roof, the bytes that a copy between two places of the device reads and writes in a second: two-shot and ring
 AllReduce (goal: 90 % at 256 MiB and more), the reduction of n vectors, also by torch and CuPy where they are there; and the
 time of a call of 8 bytes from its launch until it is done (goals: 10 µs, of a graph 6 µs). With several devices, the same
-over their links, and NCCL beside it where torch has it.
+over their links, and NCCL beside it where torch has it; and with multicast, where a switch between them reduces.
 
 Each part has a share of the time and ends with it; what was left out is said. Exit code: 0 all right, 1 something is wrong, 2 there is nothing to run on.
 """
@@ -42,7 +42,7 @@ from algocc.runtime import count_wrong, expected, make_inputs, measure, spawn
 from algocc.runtime.apart import lower_pushed
 from algocc.runtime.cuda import Devices, Emulated, ThreadDriver, cuda
 from algocc.runtime.cuda.communicator import of_processes
-from algocc.schedules.all_pairs import one_shot, two_shot
+from algocc.schedules.all_pairs import all_pairs_all_gather, all_pairs_reduce_scatter, one_shot, two_shot
 from algocc.schedules.ring import ring
 from algocc.steps import Steps
 from algocc.table import Schedule
@@ -509,6 +509,43 @@ def several(check: Check) -> None:
         nccl(check, n, size)
 
 
+def switch(check: Check) -> None:
+    """The same with multicast, where the devices are at a switch that reduces: right, and how fast."""
+    n = check.driver.count()
+    sizes = (8 << 10,) if check.options.pretend else (8 << 10, 1 << 20, 64 << 20, 256 << 20)
+    options = {"threads": 2} if check.options.pretend else {}
+    for size in sizes:
+        for dtype in ("int32", "float32", "bfloat16"):
+            for schedule in (one_shot(n), two_shot(n), all_pairs_reduce_scatter(n), all_pairs_all_gather(n)):
+                if check.late():
+                    check.row(check="multicast", schedule=schedule.name, ranks=n, note="left out: no time")
+                    continue
+                program = lower(schedule)
+                count = size // element(dtype).size // (1 if schedule.collective.name == "all_reduce" else n)
+                data = make_inputs(program.collective, count, dtype)
+                try:
+                    run = Devices(
+                        program, count=count, dtype=dtype, devices=list(range(n)), multicast=True, driver=check.driver, timeout=20,
+                        **options,
+                    )  # fmt: skip
+                except UsageError as error:
+                    check.row(check="multicast", schedule=schedule.name, ranks=n, type=dtype, note=f"skipped: {error}")
+                    if n < 2 or not check.driver.multicast(0):
+                        return
+                    continue
+                with run:
+                    inputs, outputs = run.buffers()
+                    for mine, theirs in zip(inputs, data, strict=True):
+                        mine.set(theirs)
+                    timing = measure(run, inputs, outputs, iters=2 if check.options.pretend else 20)
+                    wrong = count_wrong([out.get() for out in outputs], expected(program.collective, data))
+                check.row(
+                    check="multicast", schedule=schedule.name, ranks=n, type=dtype, op="sum", count=count, runs=20, wrong=wrong,
+                    note=f"busbw {timing.busbw:.1f} GB/s" + ("" if run.bitwise else ", not fixed to the bit"),
+                    **({} if check.options.pretend else {"µs": timing.median}),
+                )  # fmt: skip
+
+
 def nccl(check: Check, n: int, size: int) -> None:
     """AllReduce by NCCL, as torch calls it for the devices of one process."""
     if check.options.pretend:
@@ -534,7 +571,7 @@ def nccl(check: Check, n: int, size: int) -> None:
 
 PARTS: list[tuple[Callable[[Check], None], float]] = [
     (compile_all, 0.15), (types, 0.1), (bits, 0.02), (repeat, 0.1), (flags, 0.1), (absent, 0.02), (processes, 0.1), (roof, 0.01),
-    (speed, 0.2), (n_way, 0.05), (latency, 0.05), (several, 0.1), (catalogue, 0.25),
+    (speed, 0.2), (n_way, 0.05), (latency, 0.05), (several, 0.1), (switch, 0.1), (catalogue, 0.25),
 ]  # fmt: skip
 """What is done, in this order, and the part of the time that it may take; what one does not need, the later ones have."""
 

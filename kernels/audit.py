@@ -89,7 +89,7 @@ def audit(kernel: ptx.Assembled) -> Audit:
     most = REGISTERS // most_threads(kernel.key.op, kernel.key.dtype)
     needed_loads, needed_stores = _vectors(kernel.key)
     line_loads, line_stores, lines_found = _lines(kernel.key, lines)
-    found += lines_found
+    found += lines_found + _everywhere(kernel.key, lines)
     acquires, releases = _count(lines, r"ld\.acquire\.sys\."), _count(lines, r"st\.release\.sys\.")
     found += [
         *_expect("registers", registers <= most, f"{registers} of a thread, wanted {most} or fewer"),
@@ -128,7 +128,7 @@ def audit(kernel: ptx.Assembled) -> Audit:
 def _vectors(key: Key) -> tuple[int, int]:
     """Loads and stores of 16 bytes that a kernel has at least."""
     if key.form is not None:  # of each kind of Move those of its operands
-        moves = {(m.destinations, m.sources) for lane in key.form for m in lane if m.parts and not m.flagged}
+        moves = {(m.destinations, m.sources) for lane in key.form for m in lane if m.parts and not m.kinds}
         return sum(s for _, s in moves), sum(d for d, _ in moves)
     least = 5 if key.op is None else 7  # four and one of a copy, and of a reduction its first source and another
     return least, least
@@ -138,11 +138,9 @@ def _lines(key: Key, lines: list[str]) -> tuple[int, int, list[Finding]]:
     """Loads and stores of lines with flags, and what is wrong with them: of each kind of Move, a source is loaded until it is
     there, in a loop of its own, and a destination is stored, each by one instruction a word of it."""
     loads, stores = (_count(lines, rf"{way}\..*// line$") for way in ("ld", "st"))
-    moves = {(m.destinations, m.flagged) for lane in key.form or () for m in lane if m.parts and m.flagged}
     words = max(1, key.size // at.PACKET)
-    sources = sum(sum(kind != at.PLAIN for kind in kinds[targets:]) for targets, kinds in moves)
-    targets = sum(sum(kind != at.PLAIN for kind in kinds[:targets]) for targets, kinds in moves)
-    protocol = max((max(kinds) for _, kinds in moves), default=at.PLAIN)
+    sources, targets = _of_kinds(key, at.LINED)
+    protocol = max((kind for lane in key.form or () for m in lane for kind in m.kinds if kind in at.LINED), default=at.PLAIN)
     shape = LINE_ACCESS.get(protocol, "(?!)")
     odd = [line for line in lines if line.endswith("// line") and not re.match(rf"(ld|st)\.{shape}", line)]
     found = [Finding("a flag and the data beside it are one access", f"`{line}`") for line in odd[:3]]
@@ -153,6 +151,25 @@ def _lines(key: Key, lines: list[str]) -> tuple[int, int, list[Finding]]:
     spins = line_spins(lines)
     found += _expect("lines are waited for", len(spins) >= sources, f"{len(spins)} loops that load a line, wanted {sources}")
     return loads, stores, found
+
+
+def _of_kinds(key: Key, wanted: tuple[int, ...]) -> tuple[int, int]:
+    """Sources and destinations of some kinds, in the kinds of Moves that a kernel has."""
+    moves = {(m.destinations, m.sources, m.firsts, m.final, m.kinds) for lane in key.form or () for m in lane if m.parts}
+    return (
+        sum(kind in wanted for targets, *_, kinds in moves for kind in kinds[targets:]),
+        sum(kind in wanted for targets, *_, kinds in moves for kind in kinds[:targets]),
+    )
+
+
+def _everywhere(key: Key, lines: list[str]) -> list[Finding]:
+    """What everybody has at one address is read and written by the instructions for that, in vectors and in single words."""
+    sources, targets = _of_kinds(key, (at.MULTICAST,))
+    loads, stores = _count(lines, r"multimem\.ld_reduce\.relaxed\.sys\."), _count(lines, r"multimem\.st\.relaxed\.sys\.")
+    wanted = 2 * sources, 2 * targets
+    found = f"{loads} loads and {stores} stores of multimem, wanted {wanted[0]} and {wanted[1]}"
+    none_wanted = sources == targets == 0
+    return _expect("everybody's", loads + stores == 0 if none_wanted else loads >= wanted[0] and stores >= wanted[1], found)
 
 
 def line_spins(lines: list[str]) -> list[list[str]]:
@@ -240,7 +257,9 @@ def order(text: str, *, waits: bool = True) -> Iterable[Finding]:
             if re.match(r"(atom|red|call|brx)\b", line) or ".local" in line:
                 yield Finding("no atomics, calls, tables of branches or local memory", f"`{line}`")
 
-    quiet = {i for i, b in enumerate(blocks) if not any(re.match(r"ld\.(global|acquire|relaxed)", x) for x in b.instructions)}
+    yield from _aliases(blocks)
+    loads = r"(ld\.(global|acquire|relaxed)|multimem\.ld_reduce)"
+    quiet = {i for i, b in enumerate(blocks) if not any(re.match(loads, x) for x in b.instructions)}
     for loop in _cycles(blocks, quiet):
         yield Finding("every loop loads", f"none in the loop of {_opening(blocks, loop)}")
     for spin in line_spins(instructions(text)):
@@ -259,6 +278,38 @@ def order(text: str, *, waits: bool = True) -> Iterable[Finding]:
                 yield Finding("every spin can be told to stop", f"one flag in the loop of {_opening(blocks, loop)}")
     if waits and not spins:
         yield Finding("a lane waits", "there is no loop that acquires")
+
+
+def _aliases(blocks: list[_Block]) -> Iterable[Finding]:
+    """Between memory at the address that is everybody's and the same at each one's own, on any path, stands a fence: a thread's
+    own after the barrier or the beginning before, and before the barrier or the end after."""
+    bounds = r"(bar|barrier)\.(?!warp)|ret\b|exit\b|st\.release"
+
+    def entered(state: bool, line: str) -> bool:
+        return not _is_fence(line) and (state or re.match(bounds, line) is not None)
+
+    def touched(state: bool, line: str) -> bool:
+        return line.startswith("multimem.") or (state and not _is_fence(line))
+
+    early = _flow([_Block(["bar.begin"], [(1, None)]), *_shifted(blocks)], entered)[1:]
+    late = _flow(blocks, touched)
+    for number, block in enumerate(blocks):
+        unfenced, dirty = early[number], late[number]
+        for line in block.instructions:
+            if line.startswith("multimem.") and unfenced:
+                yield Finding("fence → everybody's memory", f"no fence.proxy.alias on a path to `{line}`")
+            if re.match(bounds, line) and dirty:
+                yield Finding("everybody's memory → fence", f"no fence.proxy.alias on a path to `{line}`")
+            unfenced, dirty = entered(unfenced, line), touched(dirty, line)
+
+
+def _shifted(blocks: list[_Block]) -> list[_Block]:
+    """The blocks as they are numbered behind another."""
+    return [_Block(block.instructions, [(target + 1, branch) for target, branch in block.after]) for block in blocks]
+
+
+def _is_fence(line: str) -> bool:
+    return line.startswith("fence.proxy.alias")
 
 
 def instructions(text: str) -> list[str]:
@@ -394,7 +445,7 @@ def _is_data(line: str, way: str) -> bool:
     """An access to memory of the device that is no word of a table, no counter, and not the abort flag."""
     if line.endswith(("// word", "// abort")):
         return False
-    return re.match(rf"(@!?%\w+ )?{way}\.(?!param|release|acquire|local|shared)", line) is not None
+    return re.match(rf"(@!?%\w+ )?(multimem\.)?{way}(_reduce)?\.(?!param|release|acquire|local|shared)", line) is not None
 
 
 def _arithmetic(lines: list[str]) -> list[Finding]:

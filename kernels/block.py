@@ -10,6 +10,7 @@ import ctypes
 from typing import Any
 
 import llvmlite.binding
+import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic, register_jitable
@@ -31,6 +32,7 @@ from algocc.kernels.cpu import (
     word,
 )  # fmt: skip
 from algocc.kernels.layout import LINE
+from algocc.kernels.wide import fold
 
 WINDOW = 0
 """Partial results stay in registers."""
@@ -54,7 +56,7 @@ TEAM = 3
 """Threads that share a line: fewer than on a GPU, and no power of two."""
 
 __all__ = [
-    "TEAM", "WINDOW", "block", "built_from", "clock", "enter", "get", "get_apart", "get_some", "get_vector", "give_way",
+    "TEAM", "WINDOW", "alias_fence", "block", "built_from", "clock", "enter", "everywhere", "get", "get_apart", "get_some", "get_vector", "give_way",
     "is_leader", "join", "load_acquire", "load_line", "load_relaxed", "load_share", "no_reduce", "put", "put_apart", "put_some",
     "put_vector", "say", "set_word", "store_line", "store_relaxed", "store_release", "store_share", "thread", "threads", "word",
 ]  # fmt: skip
@@ -225,6 +227,69 @@ get, put = elements.scalars(0, aligned=True)
 get_apart, put_apart = elements.strided(0, aligned=True)
 get_some, put_some = elements.bounded(0, aligned=True)
 get_vector, put_vector = elements.plain_vectors()
+
+
+# Everybody's same place: an address whose highest bits say which row of `members`, and the others how far into their memory
+
+PLACE_BITS = 48
+MOST_MEMBERS = 16
+members = np.zeros((1 << 8, 1 + MOST_MEMBERS), np.int64)
+"""Of each piece of memory that has such addresses, how many have it, and where it begins with each."""
+llvmlite.binding.add_symbol("algocc_members", members.ctypes.data)
+
+
+@intrinsic
+def _members(typing: Any) -> Any:
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        name = "algocc_members"
+        table = builder.module.globals.get(name)
+        if table is None:
+            table = ir.GlobalVariable(builder.module, _I64, name)
+            table.linkage = "external"
+        return builder.ptrtoint(table, _I64)
+
+    return types.int64(), code
+
+
+@register_jitable
+def _member(address: Any, k: Any) -> Any:
+    """Where the k-th member has what is at an address of everybody's."""
+    row = _members() + 8 * (1 + MOST_MEMBERS) * (address >> PLACE_BITS)
+    return word(row, 1 + k) + (address & ((1 << PLACE_BITS) - 1))
+
+
+@register_jitable
+def _sharing(address: Any) -> Any:
+    return word(_members() + 8 * (1 + MOST_MEMBERS) * (address >> PLACE_BITS), 0)
+
+
+@register_jitable
+def alias_fence() -> None:
+    """Between accesses to memory by one address, and by another that it has."""
+
+
+def everywhere(op: str | None, dtype: str, n: int) -> tuple[Any, Any]:
+    """Load n neighbouring elements reduced over everybody, in a random order, and store them to everybody: (address) → value,
+    and (address, value)."""
+
+    @register_jitable
+    def load_all(address, where):
+        me = itself()
+        rest(me)
+        count = _sharing(address + where)
+        first = abs(word(me, CHANCE) >> 20) % count
+        x = get_vector(dtype, n, _member(address + where, first))
+        for k in range(1, count):
+            x = fold(op, x, get_vector(dtype, n, _member(address + where, (first + k) % count)))
+        set_word(me, CHANCE, word(me, CHANCE) * 6364136223846793005 + 1442695040888963407)
+        return x
+
+    @register_jitable
+    def store_all(address, where, value):
+        for k in range(_sharing(address + where)):
+            put_vector(dtype, n, _member(address + where, k), value)
+
+    return load_all, store_all
 
 
 @register_jitable

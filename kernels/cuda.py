@@ -18,7 +18,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, register_jitable
 
-from algocc.kernels import elements
+from algocc.kernels import elements, multicast
 from algocc.kernels.cpu import built_from
 from algocc.kernels.operators import ELEMENTS
 
@@ -43,7 +43,7 @@ TEAM = 16
 _I1, _I32, _I64 = (ir.IntType(bits) for bits in (1, 32, 64))
 
 __all__ = [
-    "TEAM", "WINDOW", "block", "built_from", "clock", "get", "get_apart", "get_some", "get_vector", "give_way", "is_leader",
+    "TEAM", "WINDOW", "alias_fence", "block", "built_from", "clock", "everywhere", "get", "get_apart", "get_some", "get_vector", "give_way", "is_leader",
     "join", "load_acquire", "load_line", "load_relaxed", "load_share", "no_reduce", "put", "put_apart", "put_some", "put_vector",
     "say", "set_word", "store_line", "store_relaxed", "store_release", "store_share", "thread", "threads", "word",
 ]  # fmt: skip
@@ -304,24 +304,92 @@ get_apart, put_apart = elements.strided(GLOBAL, aligned=True)
 get_some, put_some = elements.bounded(GLOBAL, aligned=True)
 
 
+def _several(words: int) -> str:
+    return f".v{words}" if words > 1 else ""
+
+
+def _registers(first: int, count: int) -> str:
+    """So many operands of inline assembly, in braces if they are a vector."""
+    names = ", ".join(f"${first + i}" for i in range(count))
+    return f"{{{names}}}" if count > 1 else names
+
+
 def _load_vector(builder: Any, address: Any, word: Any, words: int) -> list[Any]:
     """One instruction, which LLVM would cut up for the narrow numbers that are in it."""
     letter = "l" if word.width == 64 else "r"
-    results = ", ".join(f"${i}" for i in range(words))
-    text = f"ld.global.v{words}.u{word.width} {{{results}}}, [${words}];"
-    kind = ir.LiteralStructType([word] * words)
+    text = f"ld.global{_several(words)}.u{word.width} {_registers(0, words)}, [${words}];"
+    return _results(builder, text, word, words, letter, address)
+
+
+def _results(builder: Any, text: str, word: Any, words: int, letter: str, address: Any) -> list[Any]:
+    """The words that an instruction loads from an address."""
+    kind = ir.LiteralStructType([word] * words) if words > 1 else word
     found = _asm(builder, text, kind, [address], ",".join([f"={letter}"] * words) + ",l,~{memory}")
-    return [builder.extract_value(found, i) for i in range(words)]
+    return [builder.extract_value(found, i) for i in range(words)] if words > 1 else [found]
 
 
 def _store_vector(builder: Any, address: Any, word: Any, words: int, values: Sequence[Any]) -> None:
     letter = "l" if word.width == 64 else "r"
-    sources = ", ".join(f"${i + 1}" for i in range(words))
-    text = f"st.global.v{words}.u{word.width} [$0], {{{sources}}};"
+    text = f"st.global{_several(words)}.u{word.width} [$0], {_registers(1, words)};"
     _asm(builder, text, ir.VoidType(), [address, *values], ",".join(["l"] + [letter] * words) + ",~{memory}")
 
 
 get_vector, put_vector = elements.vectors(_load_vector, _store_vector)
+
+
+# Everybody's same place
+
+
+@intrinsic
+def alias_fence(typing: Any) -> Any:
+    """Between accesses to memory by one address, and by another that it has."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        _asm(builder, "fence.proxy.alias;", ir.VoidType(), [], "~{memory}")
+        return context.get_dummy_value()
+
+    return types.void(), code
+
+
+def everywhere(op: str | None, dtype: str, n: int) -> tuple[Any, Any]:
+    """Load n neighbouring elements reduced over everybody, and store them to everybody: (address) → value, and (address, value).
+
+    Only what is in `multicast.FORMS` can be loaded.
+    """
+    operation, _, kind = multicast.FORMS.get((str(op), dtype), "").rpartition(".")
+    has_vectors = kind in ("f32", "f16x2", "bf16x2")  # the instruction has none of integers, nor of 64 bits
+
+    def load(builder: Any, address: Any, word: Any, words: int) -> list[Any]:
+        if not has_vectors and words > 1:
+            step = ir.Constant(_I64, word.width // 8)
+            places = [builder.add(address, builder.mul(step, ir.Constant(_I64, i))) for i in range(words)]
+            return [raw for place in places for raw in load(builder, place, word, 1)]
+        letter = "l" if word.width == 64 else "r"
+        how = f"{operation}{_several(words)}.{kind}"
+        text = f"multimem.ld_reduce.relaxed.sys.global.{how} {_registers(0, words)}, [${words}];"
+        return _results(builder, text, word, words, letter, address)
+
+    def store(builder: Any, address: Any, word: Any, words: int, values: Sequence[Any]) -> None:
+        if word.width == 64 and words > 1:
+            for i, value in enumerate(values):
+                store(builder, builder.add(address, ir.Constant(_I64, 8 * i)), word, 1, [value])
+            return
+        letter = "l" if word.width == 64 else "r"
+        kind = ".f32" if words > 1 else f".b{word.width}"
+        text = f"multimem.st.relaxed.sys.global{_several(words)}{kind} [$0], {_registers(1, words)};"
+        _asm(builder, text, ir.VoidType(), [address, *values], ",".join(["l"] + [letter] * words) + ",~{memory}")
+
+    get, put = elements.vectors(load, store)
+
+    @register_jitable(forceinline=True)
+    def load_all(address, where):
+        return get(dtype, n, address + where)
+
+    @register_jitable(forceinline=True)
+    def store_all(address, where, value):
+        put(dtype, n, address + where, value)
+
+    return load_all, store_all
 
 
 @register_jitable

@@ -39,7 +39,7 @@ def build(P: ModuleType, move: Any, *, op: str | None, dtype: str | None, size: 
     name = str(dtype) if reduces else "complex128" if size == 16 else f"uint{8 * size}"
     each = max(1, at.PACKET // size)
     words = max(1, size // at.PACKET)  # of a packet: each has a line of its own
-    teams = at.LL128 in move.flagged
+    teams = at.LL128 in move.kinds
     lanes = P.TEAM if teams else 1
     carrying = lanes - 1 if teams else 1  # threads of a team that have data
     line = at.PACKET * lanes if teams else at.LL_LINE
@@ -198,7 +198,7 @@ def _sources(P: ModuleType, move: Any, name: str, op: str | None, each: int, loa
         def scaled(value, ranks):
             return wide.divide_each(value, ranks if divided else 1) if scales else value
 
-        if move.flagged[place]:
+        if move.kinds[place]:
 
             @register_jitable(forceinline=True)
             def fetch(addresses, where, index, length, last):
@@ -248,7 +248,7 @@ def _destinations(P: ModuleType, move: Any, name: str, each: int, store: Any) ->
     """The stores of a packet to all destinations."""
 
     def with_another(before: Any, d: int) -> Any:
-        if move.flagged[d]:
+        if move.kinds[d]:
 
             @register_jitable(forceinline=True)
             def put(addresses, where, index, length, value, flag, last):

@@ -79,10 +79,12 @@ ADVANCES = 2  # 1: every tile has memory of its own (inputs and outputs); 0: the
 OPERAND_WORDS = 3
 
 # What an operand of generated code is: plain memory, or lines of packets with the flag of their iteration beside them, of two
-# copies that are used in turns. An offset in a part then counts LL_LINE bytes.
+# copies that are used in turns, where an offset in a part counts LL_LINE bytes; or memory of all ranks at once.
 PLAIN = 0
 LL = 1  # a line is a packet and two flags of 32 bits
 LL128 = 2  # a line is that of the threads of a team, a packet each, and of the last the flag
+MULTICAST = 3  # the same place of every rank's memory: read as the reduction of all, written to all
+LINED = (LL, LL128)
 PACKET = 8  # bytes
 LL_LINE = 16
 

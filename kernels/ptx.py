@@ -30,7 +30,7 @@ ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 ENTRY = "algocc_lane"
 """Name of the kernel in every module."""
 
-SOURCES = ("cpu.py", "cuda.py", "elements.py", "flagged.py", "grid.py", "lane.py", "layout.py", "operators.py", "ptx.py",
+SOURCES = ("cpu.py", "cuda.py", "elements.py", "flagged.py", "grid.py", "lane.py", "layout.py", "multicast.py", "operators.py", "ptx.py",
            "straight.py", "wide.py")  # fmt: skip
 """The files that a kernel is made from."""
 

@@ -12,7 +12,7 @@ from multiprocessing import get_context
 
 from algocc.errors import AlgoccError, UsageError
 from algocc.kernels import layout as at
-from algocc.kernels import ptx
+from algocc.kernels import multicast, ptx
 from algocc.kernels.audit import Audit, audit
 from algocc.kernels.grid import Key
 from algocc.kernels.operators import ELEMENTS
@@ -52,10 +52,18 @@ FLAGGED = tuple(
 """Generated kernels with flags beside the data."""
 
 
+SWITCHED = tuple(
+    Key(op, dtype, ((MoveForm(1, 1, 1, 1, (1, 1), (), ((1, 0, 1),), ((1, 1),), (at.MULTICAST,) * 2),),), ELEMENTS[dtype].size)
+    for op, dtype in multicast.FORMS
+)
+"""Generated kernels that have a switch reduce and copy, one for all that it can."""
+
+
 def protocol_of(key: Key) -> str:
-    """How the data of a kernel are said to be there."""
-    kinds = {kind for lane in key.form or () for move in lane for kind in move.flagged}
-    return "ll" if at.LL in kinds else "ll128" if at.LL128 in kinds else "simple"
+    """How the data of a kernel are said to be there, or that a switch moves them."""
+    kinds = {kind for lane in key.form or () for move in lane for kind in move.kinds}
+    names = {at.LL: "ll", at.LL128: "ll128", at.MULTICAST: "switch"}
+    return next((name for kind, name in names.items() if kind in kinds), "simple")
 
 
 def row(a: Audit) -> tuple[str, ...]:
@@ -82,7 +90,8 @@ def audits(keys: Iterable[Key], architectures: Sequence[str], *, jobs: int = 1) 
 
 
 def _audits_of(key: Key, architectures: Sequence[str]) -> list[Audit]:
-    return [audit(ptx.assembled(key, architecture)) for architecture in architectures]
+    able = [a for a in architectures if protocol_of(key) != "switch" or ptx.capability(a) >= divmod(multicast.SINCE, 10)]
+    return [audit(ptx.assembled(key, architecture)) for architecture in able]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -93,7 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=1, help="processes that compile; 1 if not given")
     parser.add_argument("--json", metavar="FILE", help="write the table there too")
     options = parser.parse_args(arguments)
-    keys = [*(SAMPLE if options.sample else ptx.keys()), *FLAGGED]
+    keys = [*(SAMPLE if options.sample else ptx.keys()), *FLAGGED, *(SWITCHED[:: 6 if options.sample else 1])]
     architectures = options.arch or ptx.ARCHITECTURES
     rows, broken = [], 0
     line = "{:8} {:13} {:8} {:7} {:>9} {:>7} {:>6} {:>6} {:>7} {:>7} {:>7} {:>7} {:>8} {:>7} {:>7} {:>3} {:>4}  {}"

@@ -10,7 +10,7 @@ Meant for small calls: 16 bytes a thread at a time where operands lie alike, els
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -20,7 +20,7 @@ from numba.extending import register_jitable
 from numpy.typing import NDArray
 
 from algocc.errors import UsageError
-from algocc.kernels import flagged, wide
+from algocc.kernels import flagged, multicast, wide
 from algocc.kernels import layout as at
 from algocc.kernels.lane import build_wait
 from algocc.kernels.operators import ELEMENTS
@@ -38,7 +38,7 @@ class MoveForm:
 
     parts: how many.
     advances, firsts: flags of each operand, destinations first, as in `layout`.
-    flagged: what each operand is, plain memory or lines with flags, as in `layout`; empty if all are plain.
+    kinds: what each operand is, as in `layout`; empty if all are plain memory.
     waits: (value, lag, total) each.
     signals: (ordinal, total) each.
     """
@@ -51,12 +51,17 @@ class MoveForm:
     firsts: tuple[int, ...]
     waits: tuple[tuple[int, int, int], ...]
     signals: tuple[tuple[int, int], ...]
-    flagged: tuple[int, ...] = ()
+    kinds: tuple[int, ...] = ()
+
+    @property
+    def lined(self) -> bool:
+        """Whether operands are lines with flags."""
+        return any(kind in at.LINED for kind in self.kinds)
 
     @property
     def reads_flags(self) -> bool:
         """Whether every thread waits for what it reads."""
-        return any(self.flagged[self.destinations :])
+        return any(kind in at.LINED for kind in self.kinds[self.destinations :])
 
 
 Form = tuple[tuple[MoveForm, ...], ...]
@@ -64,17 +69,17 @@ Form = tuple[tuple[MoveForm, ...], ...]
 
 
 def form(starts: NDArray[Any], moves: NDArray[Any], operands: NDArray[Any], waits: NDArray[Any], signals: NDArray[Any],
-         *, name: str, flagged: NDArray[Any] | None = None) -> tuple[Form, list[int]]:  # fmt: skip
+         *, name: str, operand_kinds: NDArray[Any] | None = None) -> tuple[Form, list[int]]:  # fmt: skip
     """The kinds of lanes of a Program, from its tables, and the kind of each lane.
 
-    flagged: what each operand is, as in `layout`; all are plain memory if not given.
+    operand_kinds: what each operand is, as in `layout`; all are plain memory if not given.
 
     Raises UsageError if the Program `name` is too large for straight code.
     """
     kinds: dict[tuple[MoveForm, ...], int] = {}
     of = []
     for begin, end in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
-        lane = tuple(_move(move, operands, waits, signals, flagged) for move in moves[begin:end].tolist())
+        lane = tuple(_move(move, operands, waits, signals, operand_kinds) for move in moves[begin:end].tolist())
         of.append(kinds.setdefault(lane, len(kinds)))
     total = sum(max(1, move.parts) for lane in kinds for move in lane)
     widest = max((move.destinations + move.sources for lane in kinds for move in lane), default=0)
@@ -87,7 +92,7 @@ def form(starts: NDArray[Any], moves: NDArray[Any], operands: NDArray[Any], wait
 
 
 def _move(
-    move: list[int], operands: NDArray[Any], waits: NDArray[Any], signals: NDArray[Any], flagged: NDArray[Any] | None
+    move: list[int], operands: NDArray[Any], waits: NDArray[Any], signals: NDArray[Any], operand_kinds: NDArray[Any] | None
 ) -> MoveForm:
     def records(table: NDArray[Any], start: int, count: int, words: int) -> NDArray[Any]:
         return table[start // words : start // words + count]
@@ -96,7 +101,7 @@ def _move(
     mine = records(operands, move[at.OPERAND_START], width, at.OPERAND_WORDS).tolist()
     waiting = records(waits, move[at.WAIT_START], move[at.WAIT_COUNT], at.WAIT_WORDS).tolist()
     signalling = records(signals, move[at.SIGNAL_START], move[at.SIGNAL_COUNT], at.SIGNAL_WORDS).tolist()
-    kinds = () if flagged is None else tuple(records(flagged, move[at.OPERAND_START], width, at.OPERAND_WORDS).tolist())
+    kinds = () if operand_kinds is None else tuple(records(operand_kinds, move[at.OPERAND_START], width, at.OPERAND_WORDS).tolist())
     return MoveForm(
         move[at.DESTINATIONS], move[at.SOURCES], move[at.PARTS_OF], move[at.FINAL],
         tuple(o[at.ADVANCES] for o in mine),
@@ -117,7 +122,7 @@ def build(P: ModuleType, form: Form, *, op: str | None, dtype: str | None, size:
     for move in (move for lane in form for move in lane if move.parts):
         if _shape(move) not in datapaths:
             datapaths[_shape(move)] = f"data_{len(datapaths)}"
-            make = flagged.build if move.flagged else _build_data
+            make = flagged.build if move.lined else _build_multicast if move.kinds else _build_data
             names[f"data_{len(datapaths) - 1}"] = make(P, move, op=op, dtype=dtype, size=size)
     text = source(form, size=size, datapath=lambda move: datapaths[_shape(move)])
     exec(compile(text, "<a generated lane>", "exec"), names)
@@ -126,7 +131,7 @@ def build(P: ModuleType, form: Form, *, op: str | None, dtype: str | None, size:
 
 
 def _shape(move: MoveForm) -> tuple[Any, ...]:
-    return move.destinations, move.sources, move.firsts, move.final, move.flagged
+    return move.destinations, move.sources, move.firsts, move.final, move.kinds
 
 
 def source(form: Form, *, size: int, datapath: Callable[[MoveForm], str]) -> str:
@@ -167,7 +172,7 @@ def _lane(lane: tuple[MoveForm, ...], size: int, datapath: Callable[[MoveForm], 
             for k in range(width):
                 place = f"P.word(parts, {part + 1 + k})" + (" + done" if move.advances[k] else "")
                 base = f"P.word(bases, P.word(operands, {operand + k * at.OPERAND_WORDS + at.BASE}))"
-                lines = move.flagged and move.flagged[k] != at.PLAIN
+                lines = move.kinds and move.kinds[k] in at.LINED
                 text.append(f"a{p}_{k} = {base} + ({place}) * {at.LL_LINE if lines else size}" + (" + turn" if lines else ""))
             part += 1 + width
         operand += width * at.OPERAND_WORDS
@@ -180,11 +185,11 @@ def _lane(lane: tuple[MoveForm, ...], size: int, datapath: Callable[[MoveForm], 
                 text.append(f"    {'if stuck == 0: ' if w else ''}{wait_for}")
                 wait += at.WAIT_WORDS
             text += ["stuck = P.join(stuck)", "if stuck != 0: return stuck"]
-        if move.flagged:
+        if move.lined:
             text.append("stuck = 0")
         for p in range(move.parts):
             addresses = ", ".join(f"a{p}_{k}" for k in range(width))
-            if move.flagged:
+            if move.lined:
                 call = f"{datapath(move)}(({addresses}), n{p}, ranks, g, block, local, begin + {m}, {len(move.waits)}, t)"
                 text.append(f"if stuck == 0: stuck = {call}")
             else:
@@ -230,9 +235,10 @@ def _build_data(P: ModuleType, move: MoveForm, *, op: str | None, dtype: str | N
     def store_vector(address, where, value):
         P.put_vector(name, each, address + where, value)
 
-    one = _body(move, op, dtype, load_one, store_one)
-    vector = _body(move, op, dtype, load_vector, store_vector)
-    mixed = _mixed(move.destinations + move.sources)
+    width = move.destinations + move.sources
+    one = _body(move, op, dtype, [load_one] * width, [store_one] * width)
+    vector = _body(move, op, dtype, [load_vector] * width, [store_vector] * width)
+    mixed = _mixed(width)
     may_stay = copies and move.destinations == 1  # in place, a chunk may be where it should
 
     @register_jitable(forceinline=True)
@@ -259,6 +265,58 @@ def _build_data(P: ModuleType, move: MoveForm, *, op: str | None, dtype: str | N
     return made
 
 
+def _build_multicast(P: ModuleType, move: MoveForm, *, op: str | None, dtype: str | None, size: int) -> Callable[..., Any]:
+    """The same where some operands are everybody's same place, which is accessed in words of `multicast.WORD` bytes or more.
+
+    Offsets and lengths are multiples of such words. The fences stand between these accesses and those of others by which
+    the same memory has another address.
+    """
+    copies = dtype is None or (move.sources == 1 and move.kinds[-1] == at.PLAIN)
+    name, unit = ("uint32", multicast.WORD) if copies else (str(dtype), size)
+    word = max(multicast.WORD, unit)
+
+    def body(access: int) -> Any:
+        each = access // unit
+
+        @register_jitable(forceinline=True)
+        def load(address, where):
+            return P.get_vector(name, each, address + where)
+
+        @register_jitable(forceinline=True)
+        def store(address, where, value):
+            P.put_vector(name, each, address + where, value)
+
+        load_all, store_all = P.everywhere(op, name, each)
+        loads = [load_all if kind == at.MULTICAST else load for kind in move.kinds]
+        stores = [store_all if kind == at.MULTICAST else store for kind in move.kinds]
+        return _body(move, op, dtype, loads, stores)
+
+    one, vector = body(word), body(wide.VECTOR)
+    mixed = _mixed(move.destinations + move.sources)
+
+    @register_jitable(forceinline=True)
+    def data(addresses, elements, ranks):
+        length = max(0, elements) * size
+        thread, threads = P.thread(), P.threads()
+        P.alias_fence()
+        head, inside = 0, 0  # bytes before the vectors, and in them
+        if mixed(addresses) & (wide.VECTOR - 1) == 0:
+            head = min(length, -addresses[0] & (wide.VECTOR - 1))
+            inside = (length - head) & -wide.VECTOR
+            where = head + wide.VECTOR * thread
+            while where < head + inside:
+                vector(addresses, where, ranks)
+                where += wide.VECTOR * threads
+        where = word * thread
+        while where < length - inside:
+            one(addresses, where if where < head else where + inside, ranks)
+            where += word * threads
+        P.alias_fence()
+
+    made: Callable[..., Any] = data
+    return made
+
+
 def _mixed(operands: int) -> Callable[..., Any]:
     """Bits in which addresses differ from the first."""
 
@@ -280,14 +338,18 @@ def _mixed(operands: int) -> Callable[..., Any]:
     return made
 
 
-def _body(move: MoveForm, op: str | None, dtype: str | None, load: Any, store: Any) -> Callable[..., Any]:
-    """What one thread does at one place: every source read once, folded from the left, every destination written."""
+def _body(move: MoveForm, op: str | None, dtype: str | None, loads: Sequence[Any], stores: Sequence[Any]) -> Callable[..., Any]:
+    """What one thread does at one place: every source read once, folded from the left, every destination written.
+
+    loads, stores: how each operand is.
+    """
     reduces = op is not None and dtype is not None and move.sources > 1
     scales = reduces and op == "avg" and ELEMENTS[str(dtype)].kind in ("float", "complex")
     truncates = reduces and op == "avg" and not scales and move.final != 0
 
     def source(k: int) -> Any:
         place, divided = move.destinations + k, bool(reduces and move.firsts[k])
+        load = loads[place]
 
         @register_jitable(forceinline=True)
         def take(addresses, where, ranks):
@@ -308,6 +370,7 @@ def _body(move: MoveForm, op: str | None, dtype: str | None, load: Any, store: A
 
     def stored(before: Any, d: int) -> Any:
         place, may_be_source = move.destinations, not reduces and move.destinations > 1
+        store = stores[d]
 
         @register_jitable(forceinline=True)
         def put(addresses, where, value):

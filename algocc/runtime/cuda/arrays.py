@@ -24,6 +24,8 @@ _WITHOUT_LETTERS: dict[str, np.dtype[Any]] = {
 class Array:
     """Elements of one type in the memory of a device, freed with the object; `stream` is what it is copied on."""
 
+    _whole: object = None
+
     def __init__(self, driver: Driver, device: int, elements: int, dtype: Any, *, skip: int = 0) -> None:
         self.device, self.size, self.element = device, elements, element(dtype)
         self._driver = driver
@@ -33,6 +35,16 @@ class Array:
         self._end = weakref.finalize(self, driver.free, device, base)
         driver.clear(device, base, (elements + skip) * self.element.size, self.stream)
         driver.synchronize(device, self.stream)
+
+    @classmethod
+    def within(
+        cls, driver: Driver, device: int, elements: int, e: Element, *, address: int, stream: int, owner: object
+    ) -> Array:  # fmt: skip
+        """An array in memory of `owner`, which lives as long."""
+        made = cls.__new__(cls)
+        made.device, made.size, made.element = device, elements, e
+        made._driver, made.address, made.stream, made._whole = driver, address, stream, owner
+        return made
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -58,10 +70,10 @@ class Array:
         """A run of its elements, in the same memory, which lives as long as either does."""
         if not 0 <= begin <= begin + elements <= self.size:
             raise UsageError(f"elements {begin} to {begin + elements} of an array of {self.size}")
-        part = Array.__new__(Array)
-        part.__dict__.update(self.__dict__, size=elements, address=self.address + begin * self.element.size)
-        part.__dict__["_whole"] = self
-        return part
+        address = self.address + begin * self.element.size
+        return Array.within(
+            self._driver, self.device, elements, self.element, address=address, stream=self.stream, owner=self
+        )
 
     def __len__(self) -> int:
         return self.size

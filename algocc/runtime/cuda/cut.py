@@ -109,9 +109,9 @@ def _longest(program: Program, count: int, size: int) -> int:
 
 
 def kernel_of(
-    p: Program, ready: Plan, op: Operator, e: Element, form: str, flagged: Ints | None = None
+    p: Program, ready: Plan, op: Operator, e: Element, form: str, operand_kinds: Ints | None = None
 ) -> tuple[grid.Key, Ints]:
-    """The kernel that runs a program, and which kind of lane of it each lane is; `flagged` as for `straight.form`.
+    """The kernel that runs a program, and which kind of lane of it each lane is; `operand_kinds` as for `straight.form`.
 
     Raises UsageError for an unknown form, and for a program that is too large to be generated.
     """
@@ -121,5 +121,5 @@ def kernel_of(
     if form != "generated":
         raise UsageError(f"form={form!r}: wanted 'interpreted' or 'generated'")
     made, kinds = straight.form(p.lane_start, ready.moves, ready.operands, ready.waits, ready.signals, name=p.name,
-                                flagged=flagged)  # fmt: skip
+                                operand_kinds=operand_kinds)  # fmt: skip
     return key._replace(form=made, size=e.size), np.array(kinds, np.int64)

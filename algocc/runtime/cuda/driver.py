@@ -6,6 +6,8 @@ Addresses, streams, events and kernels are plain integers. Every call names the 
 from __future__ import annotations
 
 import ctypes
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol
@@ -112,6 +114,13 @@ class Driver(Protocol):
     def whole_lines(self, device: int, peer: int) -> bool:
         """Whether a line of 128 bytes that a warp stores at once arrives at once: on the device itself, and over NVLink."""
 
+    def multicast(self, device: int) -> bool:
+        """Whether the device is at a switch that reduces and copies for all that are at it."""
+
+    def symmetric(self, devices: Sequence[int], size: int) -> tuple[list[int], int, Callable[[], None]]:
+        """New memory of as many bytes on each device, which all devices reach: where it is on each, the one address where all of
+        it is at once, for `multimem`, and what gives it back."""
+
     def export(self, device: int, address: int) -> bytes:
         """A name of an allocation that another process can open; `address` is where it starts."""
 
@@ -139,6 +148,36 @@ _NATIVE_ATOMICS = 3
 _NON_BLOCKING = 1  # does not wait for the default stream
 _RELAXED = 2
 _LAZY_PEER_ACCESS = 1
+
+
+_MULTICAST_SUPPORTED = 132
+_PINNED, _DEVICE, _READ_AND_WRITE, _RECOMMENDED = 1, 1, 3, 1
+
+
+class _Location(ctypes.Structure):
+    _fields_ = [("kind", ctypes.c_int), ("device", ctypes.c_int)]
+
+
+class _Access(ctypes.Structure):
+    _fields_ = [("where", _Location), ("how", ctypes.c_int)]
+
+
+class _Flags(ctypes.Structure):
+    _fields_ = [
+        ("compressed", ctypes.c_ubyte), ("rdma", ctypes.c_ubyte), ("usage", ctypes.c_ushort), ("reserved", ctypes.c_ubyte * 4)
+    ]  # fmt: skip
+
+
+class _Allocation(ctypes.Structure):
+    _fields_ = [
+        ("kind", ctypes.c_int), ("handles", ctypes.c_int), ("where", _Location), ("windows", ctypes.c_void_p), ("flags", _Flags)
+    ]  # fmt: skip
+
+
+class _Group(ctypes.Structure):
+    _fields_ = [
+        ("devices", ctypes.c_uint), ("size", ctypes.c_size_t), ("handles", ctypes.c_ulonglong), ("flags", ctypes.c_ulonglong)
+    ]  # fmt: skip
 
 
 class _Handle(ctypes.Structure):
@@ -349,6 +388,67 @@ class CudaDriver:
             "cuDeviceGetP2PAttribute", ctypes.byref(native), ctypes.c_int(_NATIVE_ATOMICS), ctypes.c_int(device), ctypes.c_int(peer)
         )
         return bool(native.value)
+
+    def multicast(self, device: int) -> bool:
+        found = ctypes.c_int()
+        self._do("cuDeviceGetAttribute", ctypes.byref(found), ctypes.c_int(_MULTICAST_SUPPORTED), ctypes.c_int(device))
+        return bool(found.value)
+
+    def symmetric(self, devices: Sequence[int], size: int) -> tuple[list[int], int, Callable[[], None]]:
+        undo: list[tuple[str, tuple[Any, ...]]] = []
+
+        def release() -> None:
+            while undo:
+                name, arguments = undo.pop()
+                self._do(name, *arguments)
+
+        try:
+            return *self._symmetric(devices, size, undo), release
+        except RunError as error:
+            release()
+            raise UsageError(f"multicast: {size} bytes on each of devices {list(devices)} are not to be had: {error}") from error
+
+    def _symmetric(self, devices: Sequence[int], size: int, undo: list[tuple[str, tuple[Any, ...]]]) -> tuple[list[int], int]:
+        """`undo` gets the call that takes each step back."""
+        self._enter(devices[0])
+        every = (_Access * len(devices))(*[_Access(_Location(_DEVICE, d), _READ_AND_WRITE) for d in devices])
+        group = _Group(len(devices), size, 0, 0)
+        step = ctypes.c_size_t()
+        self._do("cuMulticastGetGranularity", ctypes.byref(step), ctypes.byref(group), ctypes.c_int(_RECOMMENDED))
+        kinds = [_Allocation(_PINNED, 0, _Location(_DEVICE, d), None, _Flags()) for d in devices]
+        unit = step.value
+        for kind in kinds:
+            self._do("cuMemGetAllocationGranularity", ctypes.byref(step), ctypes.byref(kind), ctypes.c_int(_RECOMMENDED))
+            unit = math.lcm(unit, step.value)
+        group.size = -(-max(size, 1) // unit) * unit
+        length = ctypes.c_size_t(group.size)
+
+        def mapped(handle: ctypes.c_uint64) -> int:
+            place = ctypes.c_uint64()
+            zero = ctypes.c_uint64(0)
+            self._do("cuMemAddressReserve", ctypes.byref(place), length, ctypes.c_size_t(unit), zero, zero)
+            undo.append(("cuMemAddressFree", (place, length)))
+            self._do("cuMemMap", place, length, ctypes.c_size_t(0), handle, zero)
+            undo.append(("cuMemUnmap", (place, length)))
+            self._do("cuMemSetAccess", place, length, every, ctypes.c_size_t(len(devices)))
+            return place.value
+
+        switch = ctypes.c_uint64()
+        self._do("cuMulticastCreate", ctypes.byref(switch), ctypes.byref(group))
+        undo.append(("cuMemRelease", (switch,)))
+        for device in devices:
+            self._do("cuMulticastAddDevice", switch, ctypes.c_int(device))
+        places = []
+        for device, kind in zip(devices, kinds, strict=True):
+            memory = ctypes.c_uint64()
+            self._do("cuMemCreate", ctypes.byref(memory), length, ctypes.byref(kind), ctypes.c_uint64(0))
+            undo.append(("cuMemRelease", (memory,)))
+            places.append(mapped(memory))
+            self._do(
+                "cuMulticastBindMem", switch, ctypes.c_size_t(0), memory, ctypes.c_size_t(0), length, ctypes.c_uint64(0)
+            )
+            undo.append(("cuMulticastUnbind", (switch, ctypes.c_int(device), ctypes.c_size_t(0), length)))
+        return places, mapped(switch)
 
     def export(self, device: int, address: int) -> bytes:
         self._enter(device)

@@ -49,15 +49,19 @@ class Access(NamedTuple):
     move: int
 
 
-def check_protocol(protocol: str, form: str | None) -> str:
-    """The form of the kernel for a protocol.
+def check_protocol(protocol: str, form: str | None, *, multicast: bool = False) -> str:
+    """The form of the kernel for a protocol, or for multicast.
 
     Raises UsageError for a protocol or form that there is not, or that do not go together.
     """
     if protocol not in PROTOCOLS:
         raise UsageError(f"protocol={protocol!r}: wanted {', '.join(map(repr, PROTOCOLS))}")
+    if multicast and protocol != "simple":
+        raise UsageError(f"protocol={protocol!r}: multicast goes with protocol='simple' only")
+    if multicast and form not in (None, "generated"):
+        raise UsageError(f"multicast is for generated kernels: wanted form='generated', not {form!r}")
     if protocol == "simple":
-        return form or "interpreted"
+        return "generated" if multicast else form or "interpreted"
     if form not in (None, "generated"):
         raise UsageError(f"protocol={protocol!r} is for generated kernels: wanted form='generated', not {form!r}")
     return "generated"

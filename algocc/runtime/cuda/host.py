@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from algocc.collective import Buffer
 from algocc.errors import RunError, UsageError
 from algocc.kernels import layout as at
+from algocc.kernels.multicast import WORD
 from algocc.kernels.operators import element, operator
 from algocc.program import Program, check
 from algocc.runtime.cuda.arrays import Array, Seen
@@ -24,6 +25,8 @@ from algocc.runtime.cuda.driver import Driver, cuda
 from algocc.runtime.cuda.flags import check_protocol, check_teams, check_whole_lines, credits, lined
 from algocc.runtime.cuda.given import check_sharing, look
 from algocc.runtime.cuda.links import check_links, crosses, touching_arrays
+from algocc.runtime.cuda.multicast import ALIGN as SYMMETRIC_ALIGN
+from algocc.runtime.cuda.multicast import Symmetric, check_devices, everywhere
 from algocc.runtime.cuda.pool import Pool
 from algocc.runtime.cuda.sites import Site, fill, lay_out, local_bytes, placed, scratch_at, sites
 from algocc.runtime.geometry import buffer_elements, check_count, shifts
@@ -46,6 +49,8 @@ class Devices:
     form: "interpreted", one kernel for all programs, or "generated", one made for this program, for small ones.
     protocol: "simple", or "ll" or "ll128", which put flags beside what ranks write into each other's scratch, so that
         nothing but those flags is waited for; for generated kernels, and programs of `lower_pushed`.
+    multicast: let the switch between the devices reduce and copy where the program names the same place of all ranks: arrays
+        are then of `buffers`, and floats are not fixed to the bit (`bitwise`); for generated kernels.
     driver: what stands for the GPUs; the CUDA driver if not given.
     peers: the other processes, if each of the ranks is one: then all make, call and close theirs together, and each gives
         and gets the arrays of its own rank only. The program must touch nothing of a peer's but scratch (`lower_apart`).
@@ -60,11 +65,11 @@ class Devices:
     def __init__(
         self, program: Program, *, count: int, dtype: Any = "float32", op: str = "sum", timeout: float = 30.0,
         devices: int | Sequence[int] = 0, channels: int | None = None, threads: int | None = None,
-        tile_bytes: int | None = None, form: str | None = None, protocol: str = "simple", driver: Driver | None = None,
-        peers: Pool | None = None,
+        tile_bytes: int | None = None, form: str | None = None, protocol: str = "simple", multicast: bool = False,
+        driver: Driver | None = None, peers: Pool | None = None,
     ) -> None:  # fmt: skip
         check(program)
-        form = check_protocol(protocol, form)
+        form = check_protocol(protocol, form, multicast=multicast)
         if protocol != "simple":
             program = credits(program)
         self.program = program
@@ -87,6 +92,8 @@ class Devices:
                 raise UsageError(
                     f"program {program.name}: its lanes touch arrays of other processes; make it with `lower_apart`"
                 )
+        if multicast:
+            check_devices(program, self.devices, self._driver, processes=peers is not None)
         if protocol == "ll128":
             check_whole_lines(program, self.devices if peers is None else None, self._driver)
         self._sites = sites(program, self.devices, None if peers is None else peers.ranks[peers.rank])
@@ -97,12 +104,19 @@ class Devices:
             program, self.count, self.operator, self.element, channels=channels, threads=threads, tile_bytes=tile_bytes,
             lanes=max(len(s.lanes) for s in self._sites), processors=min(facts) if peers is None else peers.processors,
         )  # fmt: skip
-        flagged, second = None, 0
+        operand_kinds, second = None, 0
         if protocol == "ll128":
             check_teams(self.shape.threads)
         if protocol != "simple":
-            self._plan, flagged, second = lined(program, self._plan, self.element, protocol)
-        self._key, self._kinds = kernel_of(program, self._plan, self.operator, self.element, form, flagged)
+            self._plan, operand_kinds, second = lined(program, self._plan, self.element, protocol)
+        self._everywhere: set[int] = set()  # buffers that are accessed as everybody's
+        if multicast and self._runs():
+            self._plan, operand_kinds = everywhere(program, self._plan, self.operator, self.element, count=self.count)
+            self._everywhere = set((self._plan.operands[operand_kinds == at.MULTICAST, at.BASE] % 3).tolist())
+        self._symmetric: weakref.WeakSet[Symmetric] = weakref.WeakSet()
+        self._key, self._kinds = kernel_of(program, self._plan, self.operator, self.element, form, operand_kinds)
+        read = [kind for lane in self._key.form or () for move in lane for kind in move.kinds[move.destinations :]]
+        self.bitwise = not (at.MULTICAST in read and self.element.kind == "float")
         self._second = second
         if self._runs():
             self._together(self._load)
@@ -112,7 +126,7 @@ class Devices:
         self._failed: str | None = None
         self._pending = False
         self._held: deque[tuple[Any, ...]] = deque(maxlen=MOST_HELD)
-        self._bases = np.zeros((program.n, 3), np.int64)
+        self._bases = np.zeros((program.n + 1, 3), np.int64)
         self._shown: Ints | None = None
         self._memory: list[Callable[[], None]] = []
         self._end = weakref.finalize(self, _release, self._memory)
@@ -229,17 +243,33 @@ class Devices:
         """New inputs and outputs of the ranks that are here, zeroed; in place, as the program wants them."""
         ins, outs = self._elements
         inputs, outputs = [], []
+        make = partial(self.empty, skip=skip) if not self._everywhere else self._alike(skip)
         for rank in self._ranks:
             shift = self._shifts[rank]
             if shift is None:
-                inputs.append(self.empty(rank, ins[rank], skip=skip))
-                outputs.append(self.empty(rank, outs[rank], skip=skip))
+                inputs.append(make(rank, ins[rank]))
+                outputs.append(make(rank, outs[rank]))
                 continue
             low = min(0, shift)
-            whole = self.empty(rank, max(shift + ins[rank], outs[rank]) - low, skip=skip)
+            whole = make(rank, max(shift + ins[rank], outs[rank]) - low)
             inputs.append(whole.part(shift - low, ins[rank]))
             outputs.append(whole.part(-low, outs[rank]))
         return inputs, outputs
+
+    def _alike(self, skip: int) -> Callable[[int, int], Array]:
+        """What makes a rank's first array, and its second, alike for all ranks in memory that they have at one address."""
+        size = self.element.size
+        room = -(-(skip + sum(map(max, self._elements))) * size // SYMMETRIC_ALIGN) * SYMMETRIC_ALIGN
+        memory = Symmetric(self._driver, self.devices, 2 * room)
+        self._symmetric.add(memory)
+        turn = [0] * self.program.n
+
+        def make(rank: int, elements: int) -> Array:
+            begin = turn[rank] * room + skip * size
+            turn[rank] += 1
+            return memory.array(rank, begin, elements, self.element)
+
+        return make
 
     def close(self) -> None:
         """Give the memory back, after the calls under way; a second time does nothing."""
@@ -264,7 +294,7 @@ class Devices:
         where = f"device {self._here[0].device}" if len(self._here) == 1 else f"{len(self._here)} devices"
         return (
             f"<Devices {self.program.name}: {self.count} {self.element.name}, {self.operator.name}, "
-            f"{self.program.n} ranks on {where}, {state}>"
+            f"{self.program.n} ranks on {where}{'' if self.bitwise else ', not fixed to the bit'}, {state}>"
         )
 
     # What can be refused before anything is launched
@@ -346,8 +376,28 @@ class Devices:
                 self._bases[rank, buffer] = seen.address if seen else 0
                 if seen:
                     found.append(seen)
+        for shared in self._everywhere:
+            self._bases[p.n, shared] = self._everybodys(shared)
+        if self._everywhere and (self._bases[:, :2] % WORD).any():
+            raise UsageError(f"multicast: arrays start at multiples of {WORD} bytes, some do not; take them from `buffers`")
         check_sharing(p.collective.name, self._bases, self._ranks, self._elements, self._shifts, self.element)
         return found
+
+    def _everybodys(self, buffer: int) -> int:
+        """Where everybody's inputs or outputs are at once.
+
+        Raises UsageError unless they lie alike in memory that has such an address.
+        """
+        size = max(self._elements[buffer]) * self.element.size
+        for memory in self._symmetric:
+            found = memory.alike(self._bases[:-1, buffer], size)
+            if found is not None:
+                return found
+        what = "inputs" if buffer == Buffer.INPUT else "outputs"
+        raise UsageError(
+            f"multicast: the {what} of the ranks do not lie alike in memory that all have at one address; take arrays from "
+            "`buffers`, all of one call of it"
+        )
 
     # Launching
 
@@ -404,7 +454,7 @@ class Devices:
         if self._shown is not None and np.array_equal(self._shown, self._bases):
             return
         for c in range(self.shape.channels):
-            self._bases[:, 2] = self._scratch[c]
+            self._bases[:-1, 2] = self._scratch[c]
             for site, stream in zip(self._here, streams, strict=True):
                 self._driver.upload(site.device, site.arena.address(f"bases {c}"), self._bases, stream)
         self._bases[:, 2] = 0

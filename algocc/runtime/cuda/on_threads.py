@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
@@ -54,17 +55,20 @@ class ThreadDriver:
     lies: pairs of which that is said, though what the first writes to the second's memory gets lost.
     threads: most of a block.
     tears: pairs whose link may tear a line of 128 bytes.
+    apart: devices that are at no switch that reduces.
+    architecture: that is told of all.
     """
 
     def __init__(
         self, *, devices: int = 1, processors: int = 64, rests: int = 0, links: set[tuple[int, int]] | None = None,
         lies: set[tuple[int, int]] | None = None, tears: set[tuple[int, int]] | None = None, cooperative: bool = True,
-        seed: int = 0, threads: int = MOST_THREADS,
+        seed: int = 0, threads: int = MOST_THREADS, apart: set[int] | None = None, architecture: str = "sm_90",
     ) -> None:  # fmt: skip
         self._devices, self._processors, self._cooperative = devices, processors, cooperative
         self._rests, self._links, self._seed = rests, links, seed
         self._most_threads = threads
-        self._lies, self._tears = lies or set(), tears or set()
+        self._lies, self._tears, self._apart = lies or set(), tears or set(), apart or set()
+        self._architecture = architecture
         self._memory: dict[int, tuple[int, Bytes]] = {}
         self._files: dict[int, int] = {}
         self._foreign: dict[int, Bytes] = {}
@@ -84,7 +88,7 @@ class ThreadDriver:
         return self._devices
 
     def facts(self, device: int) -> Facts:
-        return Facts("CPU threads", "sm_90", self._processors, self._cooperative, 1 << 30)
+        return Facts("CPU threads", self._architecture, self._processors, self._cooperative, 1 << 30)
 
     def allocate(self, device: int, size: int) -> int:
         fd, memory = _file(max(size, 1))
@@ -207,6 +211,21 @@ class ThreadDriver:
 
     def whole_lines(self, device: int, peer: int) -> bool:
         return device == peer or (device, peer) not in self._tears
+
+    def multicast(self, device: int) -> bool:
+        return device not in self._apart
+
+    def symmetric(self, devices: Sequence[int], size: int) -> tuple[list[int], int, Callable[[], None]]:
+        row = next(i for i in range(1, len(block.members)) if not block.members[i, 0])
+        places = [self.allocate(device, size) for device in devices]
+        block.members[row, : 1 + len(places)] = [len(places), *places]
+
+        def release() -> None:
+            block.members[row] = 0
+            for device, place in zip(devices, places, strict=True):
+                self.free(device, place)
+
+        return places, row << block.PLACE_BITS, release
 
     def export(self, device: int, address: int) -> bytes:
         if address not in self._files:

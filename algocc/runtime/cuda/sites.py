@@ -102,7 +102,7 @@ def lay_out(all_sites: Sequence[Site], p: Program, ready: Plan, shape: Shape, e:
             add(f"parts {c}", ready.parts.nbytes)
             add(f"waits {c}", ready.waits.nbytes)
             add(f"signals {c}", ready.signals.nbytes)
-            add(f"bases {c}", 8 * 3 * p.n)
+            add(f"bases {c}", 8 * 3 * (p.n + 1))  # one more for everybody
         add("blocks", 8 * at.BLOCK_WORDS * len(site.lanes) * k)
         add("local", local_bytes(ready) * len(site.lanes) * k)
         add("counters", at.LINE * len(site.counters) * k)
