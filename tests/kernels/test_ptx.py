@@ -110,7 +110,8 @@ def test_compiled_once(text, monkeypatch, tmp_path):
 def test_report(monkeypatch, capsys):
     monkeypatch.setattr(report, "SAMPLE", (Key("sum", "float32"),))
     monkeypatch.setattr(report, "FLAGGED", report.FLAGGED[:1])
-    wanted = r"sum +float32 +simple +sm_90 .* holds\nsum +float32 +ll +sm_90 .* holds\n2 kernels, 2 hold, 0 do not"
+    monkeypatch.setattr(report, "SWITCHED", report.SWITCHED[:1])
+    wanted = r"sum +float32 +simple +sm_90 .* holds\nsum +float32 +ll +sm_90 .* holds\nsum +uint32 +switch +sm_90 .* holds\n3 kernels, 3 hold, 0 do not"
     for jobs in ("1", "2"):
         assert report.main(["--sample", "--arch", "sm_90", "--jobs", jobs]) == 0
         assert re.search(wanted, capsys.readouterr().out)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -214,12 +215,14 @@ def test_kernels_hold_to_the_rules(op, dtype, architecture):
     kernel = ptx.assembled(Key(op, dtype, form(True, True), ELEMENTS[dtype].size), architecture)
     assert audit(kernel).findings == ()
     assert f"multimem.ld_reduce.relaxed.sys.global.{multicast.FORMS[op, dtype].rpartition('.')[0]}" in kernel.ptx
-    without = [i for i, line in enumerate(kernel.ptx.splitlines()) if "fence.proxy.alias" in line]
-    assert len(without) == 2
-    for i, rule in zip(without, ("fence → everybody's memory", "everybody's memory → fence"), strict=True):
-        lines = kernel.ptx.splitlines()
-        del lines[i]
-        assert rule in {f.rule for f in order("\n".join(lines))}
+    lines = kernel.ptx.splitlines()
+    fences = [i for i, line in enumerate(lines) if "fence.proxy.alias" in line]
+    assert len(fences) == 2
+    for i, rule in zip(fences, ("fence → everybody's memory", "everybody's memory → fence"), strict=True):
+        assert rule in {f.rule for f in order("\n".join(lines[:i] + lines[i + 1 :]))}
+    for what in ("multimem.ld_reduce", "multimem.st"):
+        without = replace(kernel, ptx="\n".join(line for line in lines if what not in line))
+        assert "everybody's" in {f.rule for f in audit(without).findings}
 
 
 @pytest.mark.skipif(ptx.missing() is not None, reason=f"kernels can't be compiled: {ptx.missing()}")
