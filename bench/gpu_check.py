@@ -514,6 +514,7 @@ def switch(check: Check) -> None:
     n = check.driver.count()
     sizes = (8 << 10,) if check.options.pretend else (8 << 10, 1 << 20, 64 << 20, 256 << 20)
     options = {"threads": 2} if check.options.pretend else {}
+    times = 2 if check.options.pretend else 20
     for size in sizes:
         for dtype in ("int32", "float32", "bfloat16"):
             for schedule in (one_shot(n), two_shot(n), all_pairs_reduce_scatter(n), all_pairs_all_gather(n)):
@@ -537,10 +538,10 @@ def switch(check: Check) -> None:
                     inputs, outputs = run.buffers()
                     for mine, theirs in zip(inputs, data, strict=True):
                         mine.set(theirs)
-                    timing = measure(run, inputs, outputs, iters=2 if check.options.pretend else 20)
+                    timing = measure(run, inputs, outputs, iters=times)
                     wrong = count_wrong([out.get() for out in outputs], expected(program.collective, data))
                 check.row(
-                    check="multicast", schedule=schedule.name, ranks=n, type=dtype, op="sum", count=count, runs=20, wrong=wrong,
+                    check="multicast", schedule=schedule.name, ranks=n, type=dtype, op="sum", count=count, runs=times, wrong=wrong,
                     note=f"busbw {timing.busbw:.1f} GB/s" + ("" if run.bitwise else ", not fixed to the bit"),
                     **({} if check.options.pretend else {"µs": timing.median}),
                 )  # fmt: skip

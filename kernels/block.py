@@ -129,13 +129,19 @@ def is_leader() -> Any:
 
 
 @register_jitable
+def _drawn(me: Any, below: Any) -> Any:
+    """A random number from 0 on."""
+    chance = word(me, CHANCE) * 6364136223846793005 + 1442695040888963407
+    set_word(me, CHANCE, chance)
+    return (chance >> 33) % below
+
+
+@register_jitable
 def rest(me: Any) -> None:
     """Now and then let others go first."""
     rests = word(me, RESTS)
     if rests != 0:
-        chance = word(me, CHANCE) * 6364136223846793005 + 1442695040888963407
-        set_word(me, CHANCE, chance)
-        drawn = (chance >> 33) % rests
+        drawn = _drawn(me, rests)
         if drawn == 0:
             nap(2000)
         elif drawn == 1:
@@ -269,25 +275,24 @@ def alias_fence() -> None:
 
 
 def everywhere(op: str | None, dtype: str, n: int) -> tuple[Any, Any]:
-    """Load n neighbouring elements reduced over everybody, in a random order, and store them to everybody: (address) → value,
+    """Load n neighbouring elements reduced over everybody, from a random member on, and store them to everybody: (address) → value,
     and (address, value)."""
 
     @register_jitable
-    def load_all(address, where):
+    def load_all(address):
         me = itself()
         rest(me)
-        count = _sharing(address + where)
-        first = abs(word(me, CHANCE) >> 20) % count
-        x = get_vector(dtype, n, _member(address + where, first))
+        count = _sharing(address)
+        first = _drawn(me, count)
+        x = get_vector(dtype, n, _member(address, first))
         for k in range(1, count):
-            x = fold(op, x, get_vector(dtype, n, _member(address + where, (first + k) % count)))
-        set_word(me, CHANCE, word(me, CHANCE) * 6364136223846793005 + 1442695040888963407)
+            x = fold(op, x, get_vector(dtype, n, _member(address, (first + k) % count)))
         return x
 
     @register_jitable
-    def store_all(address, where, value):
-        for k in range(_sharing(address + where)):
-            put_vector(dtype, n, _member(address + where, k), value)
+    def store_all(address, value):
+        for k in range(_sharing(address)):
+            put_vector(dtype, n, _member(address, k), value)
 
     return load_all, store_all
 

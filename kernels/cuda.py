@@ -382,12 +382,12 @@ def everywhere(op: str | None, dtype: str, n: int) -> tuple[Any, Any]:
     get, put = elements.vectors(load, store)
 
     @register_jitable(forceinline=True)
-    def load_all(address, where):
-        return get(dtype, n, address + where)
+    def load_all(address):
+        return get(dtype, n, address)
 
     @register_jitable(forceinline=True)
-    def store_all(address, where, value):
-        put(dtype, n, address + where, value)
+    def store_all(address, value):
+        put(dtype, n, address, value)
 
     return load_all, store_all
 

@@ -216,7 +216,6 @@ def _build_data(P: ModuleType, move: MoveForm, *, op: str | None, dtype: str | N
     name = f"uint{8 * min(size, 8)}" if copies or dtype is None else dtype  # a copy moves words
     unit = min(size, 8) if copies else size
     per = size // unit  # words of an element
-    shift = unit.bit_length() - 1
     each = wide.VECTOR // unit
 
     @register_jitable(forceinline=True)
@@ -238,7 +237,7 @@ def _build_data(P: ModuleType, move: MoveForm, *, op: str | None, dtype: str | N
     width = move.destinations + move.sources
     one = _body(move, op, dtype, [load_one] * width, [store_one] * width)
     vector = _body(move, op, dtype, [load_vector] * width, [store_vector] * width)
-    mixed = _mixed(width)
+    sweep = _sweep(P, width, unit, one, vector)
     may_stay = copies and move.destinations == 1  # in place, a chunk may be where it should
 
     @register_jitable(forceinline=True)
@@ -246,6 +245,23 @@ def _build_data(P: ModuleType, move: MoveForm, *, op: str | None, dtype: str | N
         length = max(0, elements) * per
         if may_stay and addresses[0] == addresses[1]:
             length = 0
+        sweep(addresses, length, ranks)
+
+    made: Callable[..., Any] = data
+    return made
+
+
+def _sweep(P: ModuleType, operands: int, unit: int, one: Any, vector: Any) -> Callable[..., Any]:
+    """The way of the threads over so many words of `unit` bytes: (addresses; words; ranks) → None.
+
+    one: does the word of a number; vector: does the 16 bytes at an offset in bytes.
+    """
+    mixed = _mixed(operands)
+    shift = unit.bit_length() - 1
+    each = wide.VECTOR // unit
+
+    @register_jitable(forceinline=True)
+    def sweep(addresses, length, ranks):
         thread, threads = P.thread(), P.threads()
         start = addresses[0]
         head, body = 0, 0  # words before the vectors, and in them
@@ -261,7 +277,7 @@ def _build_data(P: ModuleType, move: MoveForm, *, op: str | None, dtype: str | N
             one(addresses, i if i < head else i + body, ranks)
             i += threads
 
-    made: Callable[..., Any] = data
+    made: Callable[..., Any] = sweep
     return made
 
 
@@ -275,42 +291,37 @@ def _build_multicast(P: ModuleType, move: MoveForm, *, op: str | None, dtype: st
     name, unit = ("uint32", multicast.WORD) if copies else (str(dtype), size)
     word = max(multicast.WORD, unit)
 
-    def body(access: int) -> Any:
+    def body(access: int, step: int) -> Any:
+        """Accesses of so many bytes, at offsets that count `step` bytes."""
         each = access // unit
+        get_all, put_all = P.everywhere(op, name, each)
 
         @register_jitable(forceinline=True)
         def load(address, where):
-            return P.get_vector(name, each, address + where)
+            return P.get_vector(name, each, address + where * step)
 
         @register_jitable(forceinline=True)
         def store(address, where, value):
-            P.put_vector(name, each, address + where, value)
+            P.put_vector(name, each, address + where * step, value)
 
-        load_all, store_all = P.everywhere(op, name, each)
+        @register_jitable(forceinline=True)
+        def load_all(address, where):
+            return get_all(address + where * step)
+
+        @register_jitable(forceinline=True)
+        def store_all(address, where, value):
+            put_all(address + where * step, value)
+
         loads = [load_all if kind == at.MULTICAST else load for kind in move.kinds]
         stores = [store_all if kind == at.MULTICAST else store for kind in move.kinds]
         return _body(move, op, dtype, loads, stores)
 
-    one, vector = body(word), body(wide.VECTOR)
-    mixed = _mixed(move.destinations + move.sources)
+    sweep = _sweep(P, move.destinations + move.sources, word, body(word, word), body(wide.VECTOR, 1))
 
     @register_jitable(forceinline=True)
     def data(addresses, elements, ranks):
-        length = max(0, elements) * size
-        thread, threads = P.thread(), P.threads()
         P.alias_fence()
-        head, inside = 0, 0  # bytes before the vectors, and in them
-        if mixed(addresses) & (wide.VECTOR - 1) == 0:
-            head = min(length, -addresses[0] & (wide.VECTOR - 1))
-            inside = (length - head) & -wide.VECTOR
-            where = head + wide.VECTOR * thread
-            while where < head + inside:
-                vector(addresses, where, ranks)
-                where += wide.VECTOR * threads
-        where = word * thread
-        while where < length - inside:
-            one(addresses, where if where < head else where + inside, ranks)
-            where += word * threads
+        sweep(addresses, max(0, elements) * size // word, ranks)
         P.alias_fence()
 
     made: Callable[..., Any] = data

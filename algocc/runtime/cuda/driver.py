@@ -220,11 +220,7 @@ class CudaDriver:
         self._do("cuDeviceGetName", name, len(name), ctypes.c_int(device))
         memory = ctypes.c_size_t()
         self._do("cuDeviceTotalMem_v2", ctypes.byref(memory), ctypes.c_int(device))
-        value = {}
-        for what, number in _ATTRIBUTES.items():
-            found = ctypes.c_int()
-            self._do("cuDeviceGetAttribute", ctypes.byref(found), ctypes.c_int(number), ctypes.c_int(device))
-            value[what] = found.value
+        value = {what: self._attribute(device, number) for what, number in _ATTRIBUTES.items()}
         return Facts(
             name.value.decode(errors="replace"),
             f"sm_{value['major']}{value['minor']}",
@@ -390,9 +386,7 @@ class CudaDriver:
         return bool(native.value)
 
     def multicast(self, device: int) -> bool:
-        found = ctypes.c_int()
-        self._do("cuDeviceGetAttribute", ctypes.byref(found), ctypes.c_int(_MULTICAST_SUPPORTED), ctypes.c_int(device))
-        return bool(found.value)
+        return bool(self._attribute(device, _MULTICAST_SUPPORTED))
 
     def symmetric(self, devices: Sequence[int], size: int) -> tuple[list[int], int, Callable[[], None]]:
         undo: list[tuple[str, tuple[Any, ...]]] = []
@@ -493,6 +487,11 @@ class CudaDriver:
             return None
         self._do("cuPointerGetAttribute", ctypes.byref(device), ctypes.c_int(_DEVICE_ORDINAL), ctypes.c_uint64(address))
         return device.value
+
+    def _attribute(self, device: int, number: int) -> int:
+        found = ctypes.c_int()
+        self._do("cuDeviceGetAttribute", ctypes.byref(found), ctypes.c_int(number), ctypes.c_int(device))
+        return found.value
 
     def _enter(self, device: int) -> None:
         if device not in self._contexts:

@@ -243,33 +243,32 @@ class Devices:
         """New inputs and outputs of the ranks that are here, zeroed; in place, as the program wants them."""
         ins, outs = self._elements
         inputs, outputs = [], []
-        make = partial(self.empty, skip=skip) if not self._everywhere else self._alike(skip)
-        for rank in self._ranks:
+        low = [min(0, shift or 0) for shift in self._shifts]
+        sizes = [
+            [ins[rank], outs[rank]] if shift is None else [max(shift + ins[rank], outs[rank]) - low[rank]]
+            for rank, shift in enumerate(self._shifts)
+        ]
+        for rank, made in zip(self._ranks, self._arrays(sizes, skip), strict=True):
             shift = self._shifts[rank]
-            if shift is None:
-                inputs.append(make(rank, ins[rank]))
-                outputs.append(make(rank, outs[rank]))
-                continue
-            low = min(0, shift)
-            whole = make(rank, max(shift + ins[rank], outs[rank]) - low)
-            inputs.append(whole.part(shift - low, ins[rank]))
-            outputs.append(whole.part(-low, outs[rank]))
+            if shift is not None:
+                whole = made[0]
+                made = [whole.part(shift - low[rank], ins[rank]), whole.part(-low[rank], outs[rank])]
+            inputs.append(made[0])
+            outputs.append(made[1])
         return inputs, outputs
 
-    def _alike(self, skip: int) -> Callable[[int, int], Array]:
-        """What makes a rank's first array, and its second, alike for all ranks in memory that they have at one address."""
-        size = self.element.size
-        room = -(-(skip + sum(map(max, self._elements))) * size // SYMMETRIC_ALIGN) * SYMMETRIC_ALIGN
-        memory = Symmetric(self._driver, self.devices, 2 * room)
+    def _arrays(self, sizes: list[list[int]], skip: int) -> list[list[Array]]:
+        """New arrays of so many elements for each of the ranks that are here; alike for all where a switch works on them."""
+        if not self._everywhere:
+            return [[self.empty(rank, elements, skip=skip) for elements in sizes[rank]] for rank in self._ranks]
+        e = self.element
+        room = -(-(skip + max(map(max, sizes))) * e.size // SYMMETRIC_ALIGN) * SYMMETRIC_ALIGN
+        memory = Symmetric(self._driver, self.devices, max(map(len, sizes)) * room)
         self._symmetric.add(memory)
-        turn = [0] * self.program.n
-
-        def make(rank: int, elements: int) -> Array:
-            begin = turn[rank] * room + skip * size
-            turn[rank] += 1
-            return memory.array(rank, begin, elements, self.element)
-
-        return make
+        return [
+            [memory.array(rank, k * room + skip * e.size, elements, e) for k, elements in enumerate(sizes[rank])]
+            for rank in self._ranks
+        ]
 
     def close(self) -> None:
         """Give the memory back, after the calls under way; a second time does nothing."""
