@@ -41,6 +41,7 @@ def mpi_rank() -> int | None:
 @click.option("--schedule", default="auto", show_default=True, help="A name, file.py:function, or a table in a file.")
 @click.option("--backend", type=click.Choice(BACKENDS), help="What ranks are: processes, or under mpiexec MPI's; cuda: GPUs, one for each process under mpiexec.")
 @options.devices
+@options.protocol
 @click.option("--memory", type=click.Choice(("shared", "plain")), default="shared", show_default=True, help="Arrays that peers reach directly, or any.")
 @click.option("--dtype", default="float32", show_default=True, help="Element type, as NumPy calls it, or bfloat16.")
 @click.option("--op", default="sum", show_default=True, help="Reduction operator.")
@@ -52,14 +53,15 @@ def mpi_rank() -> int | None:
 @options.as_json
 def bench_command(
     collective: str, n: int | None, begin: int, end: int, factor: float, schedule: str, backend: str | None,
-    devices: list[int] | None, memory: str,
+    devices: list[int] | None, protocol: str | None, memory: str,
     dtype: str, op: str, root: int, iters: int, timeout: float, params: tuple[tuple[str, Any], ...], plot: Path | None,
     as_json: bool,
 ) -> int:  # fmt: skip
     try:
         return _bench(
-            collective, n, begin, end, factor, schedule, backend, devices, memory, dtype, op, root, iters, timeout, params, plot, as_json
-        )
+            collective, n, begin, end, factor, schedule, backend, devices, protocol, memory, dtype, op, root, iters, timeout, params, plot,
+            as_json,
+        )  # fmt: skip
     except UsageError as error:
         if mpi_rank():  # rank 0 says it, once
             return error.exit_code
@@ -68,7 +70,7 @@ def bench_command(
 
 def _bench(
     collective: str, n: int | None, begin: int, end: int, factor: float, schedule: str, backend: str | None,
-    devices: list[int] | None, memory: str,
+    devices: list[int] | None, protocol: str | None, memory: str,
     dtype: str, op: str, root: int, iters: int, timeout: float, params: tuple[tuple[str, Any], ...], plot: Path | None,
     as_json: bool,
 ) -> int:  # fmt: skip
@@ -80,11 +82,11 @@ def _bench(
     backend = backend or ("processes" if mpi_rank() is None else "mpi")
     sizes = steps(begin, end, factor)
     kwargs: dict[str, Any] = {"dtype": dtype, "op": op, "root": root, "iters": iters, "shared": memory == "shared"}
-    gpu.check_devices(devices, backend)
+    gpu.check_devices(devices, backend, protocol)
     where = f"{backend} on {os.cpu_count()} cores, {memory} memory"
     if backend == "mpi" or (backend == "cuda" and mpi_rank() is not None):
         on = "cuda" if backend == "cuda" else "cpu"
-        with Communicator.mpi(timeout=timeout, backend=on, device=_mine(devices)) as comm:
+        with Communicator.mpi(timeout=timeout, backend=on, device=_mine(devices), protocol=protocol) as comm:
             if n is not None and n != comm.size:
                 raise UsageError(f"-n {n}: mpiexec has started {counted(comm.size, 'rank')}")
             ranks, first = comm.size, comm.rank == 0
@@ -96,7 +98,7 @@ def _bench(
         places = gpu.place(ranks, devices)
         where = gpu.on_devices(places)
         chosen = _schedule(schedule, ranks, name, root, params)
-        comms = Communicator.threads(ranks, timeout=timeout, backend="cuda", devices=places)
+        comms = Communicator.threads(ranks, timeout=timeout, backend="cuda", devices=places, protocol=protocol)
         with progress(f"timing {name} on {where}"):
             rows = run_threads(_measure, comms, name, sizes, chosen, kwargs)[0]
     else:

@@ -34,10 +34,11 @@ def on_devices(places: list[int]) -> str:
     return f"{counted(len(used), 'GPU')} ({name})"
 
 
-def check_devices(devices: list[int] | None, backend: str | None) -> None:
-    """Raise UsageError for devices that no GPU is asked for with."""
-    if devices is not None and backend != "cuda":
-        raise UsageError("--devices: it goes with --backend cuda")
+def check_devices(devices: list[int] | None, backend: str | None, protocol: str | None = None) -> None:
+    """Raise UsageError for devices, or a protocol of them, that no GPU is asked for with."""
+    for option, value in (("--devices", devices), ("--protocol", protocol)):
+        if value is not None and backend != "cuda":
+            raise UsageError(f"{option}: it goes with --backend cuda")
 
 
 def kernel(op: str | None, dtype: str, reduces: bool, capability: str) -> dict[str, Any]:

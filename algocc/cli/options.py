@@ -117,3 +117,8 @@ devices: Wrapper = click.option(
     "--devices", type=device_numbers, metavar="LIST",
     help="With cuda, the GPU of each rank, or one for all; if not given, one each, or all on GPU 0.",
 )  # fmt: skip
+
+protocol: Wrapper = click.option(
+    "--protocol", type=click.Choice(("auto", "simple", "ll", "ll128")),
+    help="With cuda, how ranks tell each other of data: by counters (simple, the default), or by flags beside it.",
+)  # fmt: skip

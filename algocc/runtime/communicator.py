@@ -114,17 +114,18 @@ class Communicator:
     @classmethod
     def threads(
         cls, n: int, *, timeout: float = 30.0, checked: bool = True, backend: str = "cpu",
-        devices: int | Sequence[int] | None = None,
+        devices: int | Sequence[int] | None = None, protocol: str | None = None,
     ) -> list[Communicator]:  # fmt: skip
         """The communicators of n ranks in this process, one for each of n threads.
 
         backend: "cuda" for arrays on GPUs, see `algocc.runtime.cuda.CudaCommunicator`.
         devices: of the ranks then; if not given, one for each, or if there are fewer, device 0 for all.
+        protocol: how ranks on GPUs tell each other of data, as for `CudaCommunicator`; "simple" if not given.
         """
-        if check_backend(backend):
+        if check_backend(backend, protocol):
             from algocc.runtime.cuda.communicator import of_threads
 
-            return of_threads(n, devices, timeout=timeout, checked=checked)
+            return of_threads(n, devices, timeout=timeout, checked=checked, protocol=protocol or "simple")
         check_size(n, timeout)
         nodes = thread_nodes(n, os.getpid())
         return [cls(nodes[r], r, n, timeout=timeout, checked=checked, kind="threads") for r in range(n)]
@@ -132,43 +133,44 @@ class Communicator:
     @classmethod
     def join(
         cls, name: str, rank: int, n: int, *, timeout: float = 30.0, checked: bool = True, backend: str = "cpu",
-        device: int | None = None,
+        device: int | None = None, protocol: str | None = None,
     ) -> Communicator:  # fmt: skip
         """The communicator of the n processes of this machine that join under one name, each as another rank.
 
         backend: "cuda" for arrays on GPUs, and then `device` is this rank's, by default `rank` modulo their number.
+        protocol: as for `threads`.
 
         Raises RunError, naming the ranks, if some do not come within the timeout; UsageError if the name is taken.
         """
         check_size(n, timeout)
-        on_devices = check_backend(backend)
+        on_devices = check_backend(backend, protocol)
         node, table = meet(name, rank, range(n), timeout=timeout, note=tuned() if rank == 0 else None)
         comm = cls(node, rank, n, timeout=timeout, checked=checked, kind="processes", table=table)
-        return on_device(comm, device) if on_devices else comm
+        return on_device(comm, device, protocol) if on_devices else comm
 
     @classmethod
     def mpi(
         cls, comm: Any = None, *, node: int | None = None, timeout: float = 30.0, checked: bool = True,
-        backend: str = "cpu", device: int | None = None,
+        backend: str = "cpu", device: int | None = None, protocol: str | None = None,
     ) -> Communicator:  # fmt: skip
         """The communicator of the ranks of an mpi4py communicator: shared memory within a node, messages between.
 
         comm: MPI.COMM_WORLD if not given.
         node: the number of this rank's node, to pretend; ranks on one machine are a node if not given.
-        backend, device: as for `join`.
+        backend, device, protocol: as for `join`.
 
         Raises UsageError if there is no mpi4py.
         """
         from algocc.runtime.messages import connect
 
         check_size(1, timeout)
-        on_devices = check_backend(backend)
+        on_devices = check_backend(backend, protocol)
         here, outside, table = connect(comm, node, timeout)
         made = cls(
             here, outside.rank, outside.size, timeout=timeout, checked=checked, kind="mpi", table=table,
             outside=outside if outside.nodes > 1 else None,
         )  # fmt: skip
-        return on_device(made, device) if on_devices else made
+        return on_device(made, device, protocol) if on_devices else made
 
     # Collectives
 
@@ -713,13 +715,15 @@ def check_size(n: int, timeout: float) -> None:
         raise UsageError(f"timeout={timeout}: wanted a number of seconds above 0")
 
 
-def check_backend(backend: str) -> bool:
+def check_backend(backend: str, protocol: str | None = None) -> bool:
     """Whether arrays are on GPUs; then there must be a driver.
 
-    Raises UsageError for a backend that there is not.
+    Raises UsageError for a backend that there is not, and for a protocol of GPUs without any.
     """
     if backend not in ("cpu", "cuda"):
         raise UsageError(f"backend={backend!r}: wanted 'cpu' or 'cuda'")
+    if protocol is not None and backend != "cuda":
+        raise UsageError(f"protocol={protocol!r}: it goes with backend='cuda'")
     if backend == "cuda":
         from algocc.runtime.cuda.driver import cuda
 
@@ -727,11 +731,11 @@ def check_backend(backend: str) -> bool:
     return backend == "cuda"
 
 
-def on_device(control: Communicator, device: int | None) -> Communicator:
+def on_device(control: Communicator, device: int | None, protocol: str | None) -> Communicator:
     """The same ranks, for arrays on GPUs."""
     from algocc.runtime.cuda.communicator import of_processes
 
-    return of_processes(control, device)
+    return of_processes(control, device, protocol=protocol or "simple")
 
 
 def _end(node: Node, process: int) -> None:

@@ -13,12 +13,15 @@ import pytest
 
 from algocc.cli import main
 from algocc.errors import RunError, UsageError
+from algocc.kernels.operators import element, operator
 from algocc.lowering import lower
 from algocc.runtime import Communicator, spawn
+from algocc.runtime.apart import lower_pushed
 from algocc.runtime.cuda import Array, Devices, ThreadDriver, driver
+from algocc.runtime.cuda.flags import fits
 from algocc.runtime.cuda.links import try_link
 from algocc.runtime.launch import run_threads
-from algocc.schedules.all_pairs import two_shot
+from algocc.schedules.all_pairs import one_shot, two_shot
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
@@ -197,6 +200,58 @@ def test_calls_that_do_not_fit(pretended):
 def test_threads_that_disagree_all_hear_of_it(pretended):
     pretended(1)
     run_threads(cuda_ranks.disagreement, Communicator.threads(3, backend="cuda"))
+
+
+@pytest.mark.parametrize(("protocol", "counts"), [("ll128", {33: "ll128"}), ("auto", {7: "ll", 5000: "simple"})])
+def test_protocols(pretended, protocol, counts):
+    pretended(1)
+
+    def work(comm):
+        for count, used in counts.items():
+            for k in range(3):
+                x = Array(comm.driver, 0, count, "int32")
+                x.set(((np.arange(count) + k) * (comm.rank + 1)).astype(np.int32))
+                out = x if protocol == "auto" else None
+                wanted = (np.arange(count) + k) * 3
+                assert (comm.all_reduce(x, schedule="one_shot", out=out).get() == wanted).all(), (count, k)
+            assert {ready.protocol for ready in comm._group.prepared.values() if ready.count == count} == {used}
+        comm.barrier()
+
+    run_threads(work, Communicator.threads(2, backend="cuda", protocol=protocol))
+
+
+def test_auto_leaves_what_is_too_large_for_code_of_its_own():
+    sum_of, of = operator("sum"), element("float32")
+    assert fits(lower_pushed(one_shot(2)), 2, sum_of, of) and not fits(lower_pushed(one_shot(17)), 2, sum_of, of)
+
+
+def test_protocols_that_differ_or_can_not_be(pretended):
+    pretended(2, tears={(0, 1), (1, 0)})
+
+    def differ(comm):
+        comm.protocol = ("ll", "auto")[comm.rank]
+        with pytest.raises(UsageError, match="protocol: rank 0: ll; rank 1: auto|protocol.* 0.*ll.* 1.*auto"):
+            comm.all_reduce(comm.empty(3))
+
+    def torn(comm):
+        with pytest.raises(UsageError, match="over a link that may tear a line of 128 bytes"):
+            comm.all_reduce(comm.empty(3), schedule="one_shot")
+
+    run_threads(differ, Communicator.threads(2, backend="cuda", devices=0))
+    run_threads(torn, Communicator.threads(2, backend="cuda", protocol="ll128"))
+    with pytest.raises(UsageError, match="protocol='LL': wanted one of 'auto', 'simple', 'll', 'll128'"):
+        Communicator.threads(2, backend="cuda", protocol="LL")
+    with pytest.raises(UsageError, match="protocol='ll': it goes with backend='cuda'"):
+        Communicator.threads(2, protocol="ll")
+
+
+def test_bench_with_a_protocol(pretended, capsys):
+    pretended(1)
+    bench = ["bench", "all_reduce", "-n", "2", "-b", "8", "-e", "8", "--iters", "2", "--schedule", "one_shot"]
+    assert main([*bench, "--backend", "cuda", "--protocol", "ll", "--dtype", "int32", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["wrong"] == 0
+    assert main([*bench, "--protocol", "ll"]) == 2
+    assert "--protocol: it goes with --backend cuda" in capsys.readouterr().err
 
 
 def test_a_call_that_fails_is_the_last(pretended, monkeypatch):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -20,13 +20,15 @@ from algocc.catalog import build
 from algocc.collective import all_to_all_v
 from algocc.errors import AlgoccError, RunError, UsageError
 from algocc.kernels.operators import Element, Operator, element, operator
-from algocc.runtime.apart import lower_apart
+from algocc.program import Program
+from algocc.runtime.apart import lower_apart, lower_pushed
 from algocc.runtime.arrays import overlap
 from algocc.runtime.choice import tuned
 from algocc.runtime.communicator import MOST_PREPARED, ROOTED, Communicator, check_size
 from algocc.runtime.cuda.arrays import Array, Seen, see
 from algocc.runtime.cuda.between import Between
 from algocc.runtime.cuda.driver import Driver, cuda
+from algocc.runtime.cuda.flags import PROTOCOLS, fits
 from algocc.runtime.cuda.host import Devices
 from algocc.runtime.cuda.pool import Pool, exchange
 from algocc.runtime.cuda.sites import placed
@@ -35,6 +37,12 @@ from algocc.runtime.made import program_of
 from algocc.runtime.rank import Signature, disagreement
 from algocc.runtime.threads import check_reduction
 from algocc.table import Schedule
+
+CHOICES = ("auto", *PROTOCOLS)
+"""The protocols of a communicator."""
+
+SMALL = 16 << 10
+"""Bytes of the larger buffer up to which "auto" puts flags beside the data, where the schedule allows it."""
 
 POOL_BYTES = 256 << 20
 """Device memory that processes share, if not said otherwise."""
@@ -52,6 +60,7 @@ class Call:
     operator: Operator
     in_place: bool
     root: int
+    protocol: str
     x: Any
     out: Any
     stream: Any
@@ -63,8 +72,31 @@ class Call:
         return Signature((
             ("collective", self.name), ("count", str(self.count)), ("dtype", self.element.name), ("op", op),
             ("root", str(self.root)), ("in place", "yes" if self.in_place else "no"), ("schedule", self.schedule.name),
-            ("program", self.key),
+            ("protocol", self.protocol), ("program", self.key),
         ))  # fmt: skip
+
+    @property
+    def size(self) -> int:
+        """Bytes of the larger buffer of a rank."""
+        return self.schedule.collective.vector * self.count * self.element.size
+
+    def ready(self, simple: Callable[[], Program], **options: Any) -> Devices:
+        """The program ready to run: as it is made for counters, or with flags beside the data.
+
+        Raises UsageError if its protocol can't be had.
+        """
+
+        def open_(program: Program, protocol: str) -> Devices:
+            return Devices(
+                program, count=self.count, dtype=self.element.name, op=self.operator.name, protocol=protocol, **options
+            )
+
+        flagged = "ll" if self.protocol == "auto" and self.size <= SMALL else self.protocol
+        if flagged in ("ll", "ll128"):
+            program = lower_pushed(self.schedule, in_place=self.in_place)
+            if self.protocol != "auto" or fits(program, self.count, self.operator, self.element):
+                return open_(program, flagged)
+        return open_(simple(), "simple")
 
 
 class Group:
@@ -80,13 +112,12 @@ class Group:
 
     def run(self) -> None:
         """Run what all ranks ask for, which is the same."""
-        call = self.calls[0]
+        call: Call = self.calls[0]
 
         def make() -> Devices:
-            program = program_of(call.schedule, call.key, call.in_place, False, None)
-            return Devices(
-                program, count=call.count, dtype=call.element.name, op=call.operator.name, devices=self.devices,
-                timeout=self.timeout, driver=self.driver,
+            return call.ready(
+                lambda: program_of(call.schedule, call.key, call.in_place, False, None),
+                devices=self.devices, timeout=self.timeout, driver=self.driver,
             )  # fmt: skip
 
         ready = kept(self.prepared, call.signature, make)
@@ -114,12 +145,15 @@ class CudaCommunicator(Communicator):
     its work is on it, and `wait` says how it went; without one it waits.
 
     device: of this rank.
+    protocol: "simple", or "ll" or "ll128", as for `Devices`, of every call; "auto", "ll" for small ones of schedules that it
+        is there for. The ranks must have the same.
     """
 
     def __init__(
         self, control: Communicator, driver: Driver, device: int, timeout: float, *, group: Group | None = None,
-        pool: Pool | None = None,
+        pool: Pool | None = None, protocol: str = "simple",
     ) -> None:  # fmt: skip
+        self.protocol = protocol
         self.rank, self.size, self.kind = control.rank, control.size, "cuda"
         self.timeout, self.checked = timeout, control.checked
         self._control, self.driver, self.device = control, driver, device
@@ -284,7 +318,7 @@ class CudaCommunicator(Communicator):
             target = self.empty(outs, e.name)
         in_place = out is None if name == "broadcast" else self._shares(name, s, count, e, a, b)
         return Call(
-            name, s, key, count, e, o, in_place, int(root), x if ins else None, target, stream
+            name, s, key, count, e, o, in_place, int(root), self.protocol, x if ins else None, target, stream
         )
 
     def _see(self, array: Any, what: str, stream: Any) -> Seen:
@@ -339,11 +373,9 @@ class CudaCommunicator(Communicator):
                     call.schedule, self.control, pool, count=call.count, dtype=call.element.name,
                     op=call.operator.name, in_place=call.in_place, timeout=self.timeout,
                 )  # fmt: skip
-            program = lower_apart(call.schedule, in_place=call.in_place)
-            return Devices(
-                program, count=call.count, dtype=call.element.name, op=call.operator.name, timeout=self.timeout,
-                peers=pool,
-            )  # fmt: skip
+            return call.ready(
+                lambda: lower_apart(call.schedule, in_place=call.in_place), timeout=self.timeout, peers=pool
+            )
 
         kept(self._own, call.signature, make)([call.x], [call.out], stream=call.stream)
 
@@ -363,21 +395,26 @@ def kept(store: OrderedDict[Any, Any], key: Any, make: Any) -> Any:
 
 
 def of_threads(
-    n: int, devices: int | Sequence[int] | None, *, timeout: float, checked: bool, driver: Driver | None = None
+    n: int, devices: int | Sequence[int] | None, *, timeout: float, checked: bool, driver: Driver | None = None,
+    protocol: str = "simple",
 ) -> list[Communicator]:
     """The communicators of n ranks of this process, for `Communicator.threads`."""
     check_size(n, timeout)
+    check_choice(protocol)
     driver = driver or cuda()
     where = placed(spread(n, driver.count()) if devices is None else devices, n, driver.count())
     group = Group(driver, where, timeout)
     controls = Communicator.threads(n, timeout=timeout, checked=checked)
-    return [CudaCommunicator(c, driver, where[c.rank], timeout, group=group) for c in controls]
+    return [CudaCommunicator(c, driver, where[c.rank], timeout, group=group, protocol=protocol) for c in controls]
 
 
 def of_processes(
-    control: Communicator, device: int | None, *, pool_bytes: int | None = None, driver: Driver | None = None
-) -> Communicator:
+    control: Communicator, device: int | None, *, pool_bytes: int | None = None, driver: Driver | None = None, protocol: str = "simple"
+) -> Communicator:  # fmt: skip
     """The communicator of one of the processes of a node, for `Communicator.join` and `mpi`."""
+    check_choice(protocol)
+    if protocol in ("ll", "ll128") and control._outside is not None:
+        raise UsageError(f"protocol={protocol!r}: between nodes the host sends messages; use 'simple' or 'auto'")
     driver = driver or cuda()
     outside, local, ranks = control._outside, control, None
     if outside is not None:  # those of a node reach each other's memory
@@ -386,7 +423,13 @@ def of_processes(
         local = Communicator.mpi(outside._comm.Split(mine, control.rank), node=0, timeout=control.timeout)
     number = local.rank % driver.count() if device is None else device
     pool = Pool(local, driver, number, pool_bytes or POOL_BYTES, ranks=ranks)
-    return CudaCommunicator(control, driver, number, control.timeout, pool=pool)
+    return CudaCommunicator(control, driver, number, control.timeout, pool=pool, protocol=protocol)
+
+
+def check_choice(protocol: str) -> None:
+    """Raise UsageError for a protocol that there is not."""
+    if protocol not in CHOICES:
+        raise UsageError(f"protocol={protocol!r}: wanted one of {', '.join(map(repr, CHOICES))}")
 
 
 def spread(n: int, there: int) -> int | list[int]:

@@ -23,11 +23,12 @@ from algocc.collective import Buffer
 from algocc.errors import UsageError
 from algocc.kernels import cuda
 from algocc.kernels import layout as at
-from algocc.kernels.operators import Element
+from algocc.kernels.operators import Element, Operator
 from algocc.program import Program
+from algocc.runtime.cuda.cut import kernel_of
 from algocc.runtime.cuda.driver import Driver
 from algocc.runtime.cuda.links import touching
-from algocc.runtime.plan import Plan
+from algocc.runtime.plan import Plan, plan
 
 Ints = NDArray[np.int64]
 
@@ -183,6 +184,16 @@ def credits(p: Program) -> Program:
         counter_waiter=np.array([writer for _, writer in pairs], np.int32),
         counter_total=np.array(totals, np.int64),
     )
+
+
+def fits(p: Program, count: int, op: Operator, e: Element) -> bool:
+    """Whether a program can have flags and code of its own."""
+    try:
+        ready = plan(credits(p), count=count, element=e, tile_bytes=count * e.size)
+        kernel_of(p, ready, op, e, "generated")
+    except UsageError:
+        return False
+    return True
 
 
 def lined(p: Program, ready: Plan, e: Element, protocol: str) -> tuple[Plan, Ints, int]:

@@ -72,7 +72,7 @@ class Devices:
         form = check_protocol(protocol, form, multicast=multicast)
         if protocol != "simple":
             program = credits(program)
-        self.program = program
+        self.program, self.protocol = program, protocol
         self.count = check_count(program.collective, count)
         self.element, self.operator = element(dtype), operator(op)
         check_reduction(program.collective, self.operator, self.element)
