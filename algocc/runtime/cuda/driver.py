@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol
@@ -392,14 +393,21 @@ class CudaDriver:
         undo: list[tuple[str, tuple[Any, ...]]] = []
 
         def release() -> None:
-            while undo:
+            first: RunError | None = None
+            while undo:  # whatever one of them says, the others' memory is given back
                 name, arguments = undo.pop()
-                self._do(name, *arguments)
+                try:
+                    self._do(name, *arguments)
+                except RunError as error:
+                    first = first or error
+            if first is not None:
+                raise first
 
         try:
             return *self._symmetric(devices, size, undo), release
         except RunError as error:
-            release()
+            with suppress(RunError):  # what went wrong first is what to tell
+                release()
             raise UsageError(f"multicast: {size} bytes on each of devices {list(devices)} are not to be had: {error}") from error
 
     def _symmetric(self, devices: Sequence[int], size: int, undo: list[tuple[str, tuple[Any, ...]]]) -> tuple[list[int], int]:
