@@ -164,6 +164,12 @@ class Handles:
             of.CU_POINTER_ATTRIBUTE_MEMORY_TYPE: int(bindings.CUmemorytype.CU_MEMORYTYPE_DEVICE), of.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: 2
         }[number.value]  # fmt: skip
 
+    def cuLaunchCooperativeKernel(self, kernel, *rest):
+        *geometry, shared, stream, values = rest
+        assert kernel.value in self.live["function"] and stream.value in self.live["stream"]
+        assert [g.value for g in geometry] == [2, 1, 1, 32, 1, 1] and shared.value == 0
+        assert ctypes.c_uint64.from_address(values[0]).value in self.live["memory"]
+
     # Memory that a switch reaches
 
     def cuMulticastGetGranularity(self, step, described, option):
@@ -260,7 +266,7 @@ def test_every_call_is_as_the_header_has_it(opened, monkeypatch):
     d.download(1, place, data, stream)
     kernel = d.kernel(1, None)
     d.blocks(1, kernel, 32)
-    d.launch(1, kernel, 1, 32, place, stream)
+    d.launch(1, kernel, 2, 32, place, stream)
     d.record(1, begin, stream)
     d.wait(1, stream, begin)
     d.elapsed(begin, end)
